@@ -67,10 +67,10 @@ class Failures:
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
         """Return what `attempted` does with `alone`, and record a failure."""
-        found = attempted(work, f"{self.work}: {name}", alone=True)
-        if isinstance(found, Failure):
-            self.add(name, found.reason)
-        return found
+        outcome = attempted(work, f"{self.work}: {name}", alone=True)
+        if isinstance(outcome, Failure):
+            self.add(name, outcome.reason)
+        return outcome
 
     def require_none(self) -> None:
         """Raise UnfinishedError if a piece failed."""

@@ -48,12 +48,12 @@ def stored(folder: Path, name: str, make: Callable[[Path], None]) -> Path | None
         return path
     with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = Path(scratch, name)
+        draft = Path(scratch, name)
         if not path.is_file():
-            make(made)
-            if not made.is_file():
+            make(draft)
+            if not draft.is_file():
                 return None
-            made.replace(path)
+            draft.replace(path)
             others = sorted(folder.glob(f"*{path.suffix}"), key=lambda item: item.stat().st_mtime)
             for older in others[:-3]:
                 older.unlink(missing_ok=True)

@@ -119,16 +119,16 @@ class RowTransform:
         """Where each column of the new schema comes from; None if values are cast."""
         if self._cast:
             return None
-        kept: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
+        sources: dict[str, Origin] = {name: (source, None) for name, source in self._kept}
         added: dict[str, Origin] = {name: (None, value) for name, value in self._added}
-        return kept | added | dict.fromkeys(self._absent, (None, None))
+        return sources | added | dict.fromkeys(self._absent, (None, None))
 
     def __call__(self, before: CarriedRow) -> CarriedRow:
         """Return the row under the new schema."""
         # A lost text is of an older type than the one this step casts from.
         old = before.fitting
         row: CanonicalRow = {name: old[source] for name, source in self._kept if source in old}
-        fault, lost, kept = before.fault, dict[str, str | None](), list[KeptText]()
+        fault, lost, lenient_texts = before.fault, dict[str, str | None](), list[KeptText]()
         for name, source, convert, lenient in self._cast:
             if source not in old:
                 continue
@@ -140,7 +140,7 @@ class RowTransform:
                     if lenient is None or text is None:
                         raise
                     row[name] = lenient(text)
-                    kept.append((self._ddl_ts, name, text))
+                    lenient_texts.append((self._ddl_ts, name, text))
                 except CastError:
                     lost[name] = text
                     fault = fault or ImageError(
@@ -157,7 +157,7 @@ class RowTransform:
             removed=before.removed,
             fault=fault,
             texts=texts,
-            kept=(*earlier, *kept),
+            kept=(*earlier, *lenient_texts),
         )
 
 
@@ -222,8 +222,8 @@ class UpgradePath:
         left = len(self._stages) - self._places[bisect_left(self._from_versions, version)]
         while len(self._origins) <= left:
             later, stage = self._origins[-1], self._stages[-len(self._origins)]
-            own = stage.origins if isinstance(stage, RowTransform) else None
-            origins = own and later and _origins_through(later, own)
+            stage_origins = stage.origins if isinstance(stage, RowTransform) else None
+            origins = stage_origins and later and _origins_through(later, stage_origins)
             self._origins.append(origins)
         return self._origins[left]
 

@@ -29,8 +29,8 @@ class GroupsByName:
             named.setdefault(group.name, []).append(group)
         # With the highest commit ts of the groups up to each.
         self._named = {
-            name: (found, list(accumulate((group.max_ts for group in found), max)))
-            for name, found in named.items()
+            name: (members, list(accumulate((group.max_ts for group in members), max)))
+            for name, members in named.items()
         }
 
     def of(self, lineage: Lineage, after_ts: int) -> Iterator[RowGroup]:
@@ -43,11 +43,11 @@ class GroupsByName:
         until_ts = None if None in ends else max(end for end in ends if end is not None)
         after_ts = max(after_ts, min(item.after_ts for item in lineage.bindings))
         for name in {(item.database, item.table) for item in lineage.bindings}:
-            found, highest = self._named.get(name, ([], []))
-            end = len(found)
+            groups, highest = self._named.get(name, ([], []))
+            end = len(groups)
             if until_ts is not None:
-                end = bisect_right(found, until_ts, key=lambda group: group.min_ts)
-            yield from found[bisect_right(highest, after_ts) : end]
+                end = bisect_right(groups, until_ts, key=lambda group: group.min_ts)
+            yield from groups[bisect_right(highest, after_ts) : end]
 
 
 def attach_groups(
@@ -102,8 +102,8 @@ def attach_groups(
         near = {lineage.mirror_id for lineage in lying_in}
         makers = made_by.get((folded(group.name), schema.version), set()) & near
         if not makers:
-            known = owners.get(schema.table_id, ())
-            makers = near & {owner for owner, until_ts in known if group.min_ts <= until_ts} or near
+            spans = owners.get(schema.table_id, ())
+            makers = near & {owner for owner, until_ts in spans if group.min_ts <= until_ts} or near
         for lineage in lying_in:
             if lineage.mirror_id not in makers:
                 continue

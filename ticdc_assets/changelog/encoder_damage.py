@@ -35,23 +35,23 @@ def _floats(plan: MirrorPlan, before: Mapping[int, Mapping[str, int]]) -> dict[s
 
     `before` has the same for the plans of its parts, by their `id`.
     """
-    found: dict[str, int] = {}
+    since: dict[str, int] = {}
     for part in plan.parts:
         # Rows that are handed over have the columns of the receiving table.
         for name, ts in before[id(part.plan)].items():
-            found[name] = min(ts, found.get(name, ts))
+            since[name] = min(ts, since.get(name, ts))
     ends = [version.version for version in plan.versions[1:]]
     for number, version in enumerate(plan.versions):
         if number:
             sources = {
-                step.column.name: found[step.source.name]
+                step.column.name: since[step.source.name]
                 for step in plan.steps[number - 1].columns
-                if step.source is not None and step.source.name in found
+                if step.source is not None and step.source.name in since
             }
-            found = sources
+            since = sources
         if number < len(ends) and ends[number] <= plan.floor_ts:
             continue  # none of its rows are left
         for column in version.columns:
             if kind_of(column) is Kind.FLOAT and not column.virtual:
-                found.setdefault(column.name, max(version.version, plan.floor_ts))
-    return found
+                since.setdefault(column.name, max(version.version, plan.floor_ts))
+    return since

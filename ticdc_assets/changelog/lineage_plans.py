@@ -42,10 +42,10 @@ class LineagePlans:
 
         A snapshot only refers to older ones, so the recursion is not deep.
         """
-        found = self._finished.get(lineage)
-        if found is None:
-            found = self._finished[lineage] = self._planned(lineage)
-        return found
+        plan = self._finished.get(lineage)
+        if plan is None:
+            plan = self._finished[lineage] = self._planned(lineage)
+        return plan
 
     def _planned(self, lineage: Lineage) -> MirrorPlan:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
@@ -128,14 +128,14 @@ class LineagePlans:
         self, old: TableSchema, new: TableSchema, ddls: Sequence[tuple[DdlEvent, DdlStatement]]
     ) -> "_Step":
         key = (id(old), id(new), *(id(item) for ddl in ddls for item in ddl))
-        found = self._steps.get(key)
-        if found is None:
+        entry = self._steps.get(key)
+        if entry is None:
             # Later TRUNCATE, RENAME and partition DDL keep the version.
             ddl_ts = ddls[0][0].commit_ts if ddls else None
             statements = [statement for _, statement in ddls]
             step = diff(old, new, statements=statements, ddl_ts=ddl_ts)
-            found = self._steps[key] = _Step(step)
-        return found
+            entry = self._steps[key] = _Step(step)
+        return entry
 
     def _text_of(self, version: TableSchema) -> str:
         text = self._texts.get(id(version))
@@ -240,8 +240,8 @@ def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
     """Return each reason once, with its first time, in their order."""
     first: dict[str, Caveat] = {}
     for caveat in caveats:
-        known = first.get(caveat.reason)
-        if known is None or caveat.since_ts < known.since_ts:
+        earliest = first.get(caveat.reason)
+        if earliest is None or caveat.since_ts < earliest.since_ts:
             first[caveat.reason] = caveat
     return tuple(first.values())
 

@@ -125,16 +125,16 @@ class _Builder:
                 self._exported_above.setdefault(name, ddl.event.commit_ts)
 
     def build(self) -> Plan:
-        met = 0
+        start = 0
         ddls = [
             ddl
             for ddl in self._history.ddls
             if ddl.event.commit_ts < self._cut_ts + is_snapshot(ddl.event)
         ]
         for commit_ts, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
-            met = self._meet_rows(met, commit_ts)
+            start = self._meet_rows(start, commit_ts)
             self._apply_ddls(list(together))
-        self._meet_rows(met, self._cut_ts)
+        self._meet_rows(start, self._cut_ts)
         cited: dict[TableName, dict[TableName, list[RowGroup]]] = {}
         for group in self._groups.every:
             spellings = cited.setdefault(folded(group.name), {})
@@ -175,14 +175,14 @@ class _Builder:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _meet_rows(self, met: int, until_ts: int) -> int:
+    def _meet_rows(self, start: int, until_ts: int) -> int:
         """Let tables begin at their first known rows.
 
-        `met` groups were processed before; returns how many are now.
+        The first `start` groups were processed before; returns how many are now.
         """
         groups = self._groups.every
-        end = bisect_right(groups, until_ts, lo=met, key=lambda group: group.min_ts)
-        for group in groups[met:end]:
+        end = bisect_right(groups, until_ts, lo=start, key=lambda group: group.min_ts)
+        for group in groups[start:end]:
             schema = self._schema_of(group)
             if schema is None:
                 continue
@@ -433,8 +433,8 @@ class _Builder:
     @staticmethod
     def _hand_over(lineage: Lineage, ts: int, parts: Sequence[LineagePart]) -> None:
         """Let a table begin again with the rows of `parts`, which have the same schema."""
-        own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
-        lineage.earlier = own[0] if own else None
+        earlier = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
+        lineage.earlier = earlier[0] if earlier else None
         held_above = lineage.held_above
         lineage.begins_anew(ts)  # the caveats of the parts are its own
         lineage.held_above = held_above
@@ -449,8 +449,8 @@ class _Builder:
             return
         name = (event.schema.database, event.schema.table)
         ended = [item for item in self._lineages if not item.alive]
-        known = [item for item in ended if item.has_id and item.table_id == event.schema.table_id]
-        gone = known[-1] if known else None
+        same_id = [item for item in ended if item.has_id and item.table_id == event.schema.table_id]
+        gone = same_id[-1] if same_id else None
         truncated = self._truncated.get(event.schema.table_id)
         if gone is None and truncated is None:
             # No message has the id of a table after EXCHANGE PARTITION. Its name identifies it: the
@@ -485,14 +485,16 @@ class _Builder:
         `registry.catalog` has put the steps in the order of their effect; the table id of the
         schema before says which table each step is of.
         """
-        known = [ddl for ddl in ddls if ddl.event.schema is not None and ddl.event.pre_schema]
-        for _ in range(len(ddls) - len(known)):
+        with_schemas = [
+            ddl for ddl in ddls if ddl.event.schema is not None and ddl.event.pre_schema
+        ]
+        for _ in range(len(ddls) - len(with_schemas)):
             self._ignore("rename without schema")
         tables = {_identity(item): item for item in reversed(self._names.values())}
-        before = [ddl.event.pre_schema for ddl in known if ddl.event.pre_schema is not None]
+        before = [ddl.event.pre_schema for ddl in with_schemas if ddl.event.pre_schema is not None]
         cited = {schema.table_id for schema in before}
         moves: dict[Lineage, RegisteredDdl] = {}
-        for ddl, schema in zip(known, before, strict=True):
+        for ddl, schema in zip(with_schemas, before, strict=True):
             lineage = tables.get(schema.table_id)
             if lineage is None:
                 # An unknown id means the table of its name, unless that table is renamed, too.

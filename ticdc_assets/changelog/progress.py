@@ -141,11 +141,11 @@ def global_watermark(
     says whether each landing lists what the topics have, as with Kafka. The topics of a capture may
     have been recorded one after the other, which proves nothing.
     """
-    known: dict[str, set[int]] = {}
+    partitions: dict[str, set[int]] = {}
     for topic, number in progress:
-        known.setdefault(topic, set()).add(number)
+        partitions.setdefault(topic, set()).add(number)
     ordered = sorted(topics, key=lambda item: item.topic)
-    judged = [_judged(progress, facts, known.get(facts.topic, set())) for facts in ordered]
+    judged = [_judged(progress, facts, partitions.get(facts.topic, set())) for facts in ordered]
     if lists_anew:
         newest_ts = max((topic.watermark_ts or 0 for topic in judged), default=0)
         judged = [
@@ -178,9 +178,9 @@ def _is_silent(topic: TopicProgress, newest_ts: int) -> bool:
 
 
 def _judged(
-    progress: Mapping[TopicPartition, PartitionProgress], facts: TopicFacts, known: Iterable[int]
+    progress: Mapping[TopicPartition, PartitionProgress], facts: TopicFacts, numbers: Iterable[int]
 ) -> TopicProgress:
-    places = [(facts.topic, number) for number in sorted({*facts.partitions, *known})]
+    places = [(facts.topic, number) for number in sorted({*facts.partitions, *numbers})]
     waiting = tuple(
         place for place in places if not progress.get(place, PartitionProgress()).watermark_ts
     )

@@ -411,12 +411,12 @@ class _Version(SchemaReader):
 
     def respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
         """Return the same as a reader, which is computed once for each shape."""
-        found = self._respellings.get(id(shape))
-        if found is None:
+        cached = self._respellings.get(id(shape))
+        if cached is None:
             if len(self._respellings) >= _MOST_SHAPES:
                 self._respellings.clear()
-            found = self._respellings[id(shape)] = (shape, super().respelling(shape))
-        return found[1]
+            cached = self._respellings[id(shape)] = (shape, super().respelling(shape))
+        return cached[1]
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""

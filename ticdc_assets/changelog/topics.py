@@ -84,12 +84,12 @@ def topic_tables(history: SchemaHistory, rows: Iterable[TopicRows]) -> Mapping[s
             # It went to the topic of the table as it was before.
             at.names |= {name for name in (before or after,) if name is not None}
             at.newest_ddl = max(at.newest_ddl, ddl.event.commit_ts)
-    known = {name for at in seen.values() for name in at.names}
+    all_names = {name for at in seen.values() for name in at.names}
     ended: dict[Name, int] = {}
     for ddl, (before, after) in zip(history.ddls, names, strict=True):
         if ddl.kind is DdlKind.DROP_DATABASE:
             database = (ddl.statement.database or ddl.event.database).lower()
-            ended |= {name: ddl.event.commit_ts for name in known if name[0] == database}
+            ended |= {name: ddl.event.commit_ts for name in all_names if name[0] == database}
         elif before is not None and before != after:
             ended[before] = ddl.event.commit_ts
         if after is not None:

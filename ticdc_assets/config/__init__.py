@@ -240,10 +240,10 @@ def require_literal(lake: AnyPath, where: str) -> None:
     Raises:
         ConfigError: the path, which the setting `where` names, has such an escape.
     """
-    found = _ESCAPE.search(str(lake))
-    if found is not None:
+    match = _ESCAPE.search(str(lake))
+    if match is not None:
         raise ConfigError(
-            f"{where}: the lake is {lake}, and delta-rs reads {found[0]} in a path as another "
+            f"{where}: the lake is {lake}, and delta-rs reads {match[0]} in a path as another "
             "character; choose another one"
         )
 
@@ -347,8 +347,8 @@ def _read_compute(
 def _read_spark(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> SparkSettings:
-    settings, found = read_spark(document.get(SPARK), path, env)
-    mistakes += [f"{SPARK}: {mistake}" for mistake in found]
+    settings, spark_mistakes = read_spark(document.get(SPARK), path, env)
+    mistakes += [f"{SPARK}: {mistake}" for mistake in spark_mistakes]
     return settings
 
 
@@ -407,9 +407,9 @@ def _read(
 ) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
     """Return the changefeeds of a file and, if it may be read partly, its wrong entries."""
     file, key = File(path.parent, env), "changefeeds"
-    known = [key, COMPUTE, SPARK, STORAGE]
+    keys = [key, COMPUTE, SPARK, STORAGE]
     outside = [
-        *(f"{other}: {it.message()}" for other, it in unknown_keys(given, known)),
+        *(f"{other}: {it.message()}" for other, it in unknown_keys(given, keys)),
         *outside,
     ]
     entries, expected = given.get(key), "a non-empty list of changefeeds"

@@ -71,19 +71,19 @@ def refuse(mistakes: list[InitErrorDetails]) -> None:
 
 
 def unknown_keys(
-    given: Iterable[str], known: Iterable[str]
+    given: Iterable[str], valid: Iterable[str]
 ) -> list[tuple[str, PydanticCustomError]]:
     """Return each key that is not known, and what may be meant by it."""
-    keys = sorted(known)
+    keys = sorted(valid)
     return [
         (key, mistake(f"unknown key{did_you_mean(key, keys)}; known here: {', '.join(keys)}"))
         for key in sorted(set(given).difference(keys))
     ]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a hint at the known key that is spelled alike, "" if none is."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -163,15 +163,15 @@ class Keys:
                 given = mapping(value)
             except ValueError:
                 raise unexpected(self.expected, value) from None
-            known = {key for key, _ in fields.values()}
-            mistakes = [at(*unknown) for unknown in unknown_keys(given, known)]
+            keys = {key for key, _ in fields.values()}
+            mistakes = [at(*unknown) for unknown in unknown_keys(given, keys)]
             mistakes += self.check(given, info)
             try:
                 result = inner(
                     {name: given[key] for name, (key, _) in fields.items() if key in given}
                 )
             except ValidationError as error:
-                mistakes += [_inside(found, fields) for found in error.errors(include_input=False)]
+                mistakes += [_inside(entry, fields) for entry in error.errors(include_input=False)]
                 result = None
             refuse(mistakes)
             return result

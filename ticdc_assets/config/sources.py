@@ -137,8 +137,8 @@ def _bootstrap(value: Any, info: ValidationInfo) -> str:
     given = scalar(value, info, _bootstrap.expected)
     servers = _servers(given.value)
     for server in servers or [""]:
-        found = _SERVER.fullmatch(server)
-        if found is None or int(found["port"]) > 65535:
+        match = _SERVER.fullmatch(server)
+        if match is None or int(match["port"]) > 65535:
             raise unexpected(_bootstrap.expected, given)
     return ",".join(servers)
 

@@ -146,9 +146,9 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 
 def _check(name: str, given: OptionValue) -> None:
-    own = OWN.get(name)
-    if own is not None and given.value != own:
-        raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)
+    setting = OWN.get(name)
+    if setting is not None and given.value != setting:
+        raise unexpected(f"nothing or {setting!r}, which mirrors depend on", given)
     if name == PACKAGE and given.value not in (SHIPPED, INSTALLED):
         raise unexpected(f"{SHIPPED} or {INSTALLED}", given)
     if name == "spark.pyspark.driver.python":

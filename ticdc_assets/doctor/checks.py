@@ -175,16 +175,18 @@ def check_class_archive(
     needed = "a folder in the user's cache that no other user can write"
     jars = lake_jars(_lake(env))
     archive = class_archive(jars, env)
-    name, found = "class archive", "none can be made"
+    name, finding = "class archive", "none can be made"
     if archive is None and not make:
-        found = "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
-        return Check.passed(name, f"{found}starts some seconds sooner")
+        finding = (
+            "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
+        )
+        return Check.passed(name, f"{finding}starts some seconds sooner")
     if archive is None:
         progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
         archive = class_archive(jars, env, make=True)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
-        return Check.failed(name, found, needed, fix, vital=False)
+        return Check.failed(name, finding, needed, fix, vital=False)
     return Check.passed(name, f"{archive.stat().st_size / 1e6:.0f} MB at {archive}")
 
 
@@ -214,13 +216,13 @@ def check_cluster(settings: Settings, *, progress: Progress) -> Check:
 def check_disk(lake: Path) -> Check:
     """Check that there is some disk left where the tables are."""
     free = shutil.disk_usage(nearest_existing(lake)).free
-    found = f"{free / 1e9:.1f} GB free for {lake}"
+    finding = f"{free / 1e9:.1f} GB free for {lake}"
     if free >= LEAST_FREE_BYTES:
-        return Check.passed("disk", found)
+        return Check.passed("disk", finding)
     needed = f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk"
     fix = "free some, set TICDC_LAKE to another disk, or set `retention` and run "
     fix += "`ticdc-assets maintain CHANGEFEED`"
-    return Check.failed("disk", found, needed, fix, vital=False)
+    return Check.failed("disk", finding, needed, fix, vital=False)
 
 
 def check_store(lake: RemotePath) -> Check:
@@ -249,13 +251,13 @@ def check_home(home: Path, env: Mapping[str, str]) -> Check:
     named = env.get(HOME_VARIABLE)
     needed = "a folder that can be written to for the Dagster instance"
 
-    def wrong(found: str, fix: str) -> Check:
-        return Check.failed("dagster home", found, needed, fix)
+    def wrong(finding: str, fix: str) -> Check:
+        return Check.failed("dagster home", finding, needed, fix)
 
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
     if named and not Path(os.path.expanduser(named)).is_absolute():  # noqa: PTH111
-        found = f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path"
-        return wrong(found, f"write it as {home}")
+        finding = f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path"
+        return wrong(finding, f"write it as {home}")
     place = nearest_existing(home)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return wrong(f"{home}, which cannot be written to", another)
@@ -311,10 +313,10 @@ def check_unnamed(settings: Settings) -> Check:
     name, needed = "changefeeds in the lake", "the name of every changefeed that is in the lake"
     if not unnamed:
         return Check.passed(name, "all are named")
-    found = f"{', '.join(unnamed)}, which {settings.path} does not name"
+    finding = f"{', '.join(unnamed)}, which {settings.path} does not name"
     fix = "their tables stay as they are; add one back to the file to continue it, or remove its "
     fix += f"folder from {settings.lake} if you no longer need it"
-    return Check.failed(name, found, needed, fix, vital=False)
+    return Check.failed(name, finding, needed, fix, vital=False)
 
 
 def check_alerts(changefeed: Changefeed) -> list[Check]:
@@ -327,10 +329,10 @@ def check_alerts(changefeed: Changefeed) -> list[Check]:
     wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
     if not wrong:
         return [Check.passed(name, counted(len(changefeed.alerts.to), "target"))]
-    found = f"{', '.join(wrong)} is no URL of Apprise"
+    finding = f"{', '.join(wrong)} is no URL of Apprise"
     needed = "a URL such as slack://... or mailto://...: https://appriseit.com"
     fix = "set the environment variable to such a URL"
-    return [Check.failed(name, found, needed, fix, vital=False)]
+    return [Check.failed(name, finding, needed, fix, vital=False)]
 
 
 def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
@@ -347,8 +349,8 @@ def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
         return [Check.failed(name, error.finding, needed, error.repair)]
     if state is None and writer.lease is None:
         return []
-    found = "nobody ever had it" if state is None else str(state)
-    return [Check.passed(name, found)]
+    finding = "nobody ever had it" if state is None else str(state)
+    return [Check.passed(name, finding)]
 
 
 def check_tables(paths: "LakePaths") -> list[Check]:

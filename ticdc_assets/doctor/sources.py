@@ -75,14 +75,14 @@ def _check_kafka(
         administration = Administration(source, timeout_seconds=timeout_seconds)
         topics = _topics(administration, source)
     except TicdcError as error:
-        found, fix = str(error), "correct source.kafka.options in the configuration"
+        finding, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
-            found, fix = error.reason, error.fix or "check the broker"
-        return [Check.failed(name, found, needed, fix)]
+            finding, fix = error.reason, error.fix or "check the broker"
+        return [Check.failed(name, finding, needed, fix)]
     if not topics.there:
         others = listed(topics.others) or "no topic at all"
-        found = f"no topic {listed(topics.missing)} at {servers}, which has {others}"
-        return [Check.failed(name, found, needed, _missing_fix(topics))]
+        finding = f"no topic {listed(topics.missing)} at {servers}, which has {others}"
+        return [Check.failed(name, finding, needed, _missing_fix(topics))]
     counts = Counter[str]()
     for (topic, _), span in topics.offsets.items():
         counts[topic] += span.end - span.earliest
@@ -90,9 +90,9 @@ def _check_kafka(
         f"{topic} with {counted(len(numbers), 'partition')} and {counted(counts[topic], 'record')}"
         for topic, numbers in _numbers(topics.offsets).items()
     )
-    found = f"{servers} answers, topic {listed(spans, '; topic ')}"
+    finding = f"{servers} answers, topic {listed(spans, '; topic ')}"
     return [
-        Check.passed(name, found),
+        Check.passed(name, finding),
         *_check_landed(changefeed, lake, topics.offsets, topics.ids),
         _check_missing(changefeed, topics),
         _check_partitions(changefeed, topics),
@@ -139,8 +139,8 @@ def _check_landed(
     if gap is None:
         return [Check.passed(name, f"the next record to land is there in {partitions}{more}")]
     also = f" and in {counted(len(gaps) - 1, 'more partition')}" if len(gaps) > 1 else ""
-    found = f"landing is stopped by a {gap.error.finding}{also}{more}"
-    return [Check.failed(name, found, "the next record to land", gap.fix)]
+    finding = f"landing is stopped by a {gap.error.finding}{also}{more}"
+    return [Check.failed(name, finding, "the next record to land", gap.fix)]
 
 
 def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
@@ -148,9 +148,9 @@ def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
     name = f"topics {changefeed.name}"
     if not topics.missing:
         return Check.passed(name, counted(len(topics.there), "topic"))
-    found, needed = f"no topic for {listed(topics.missing)}", "a topic for every name and pattern"
+    finding, needed = f"no topic for {listed(topics.missing)}", "a topic for every name and pattern"
     fix = f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
-    return Check.failed(name, found, needed, fix, vital=False)
+    return Check.failed(name, finding, needed, fix, vital=False)
 
 
 def _missing_fix(topics: _Topics) -> str:
@@ -182,20 +182,20 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
     name, waiting = f"partitions {changefeed.name}", len(numbers) - len(begun)
     if begun and not empty:
         joining = f"; {waiting} without a record, until its first" if waiting else ""
-        found = f"records in all partitions of {counted(len(begun), 'topic')}{joining}"
-        return Check.passed(name, found)
-    found, fix = (
+        finding = f"records in all partitions of {counted(len(begun), 'topic')}{joining}"
+        return Check.passed(name, finding)
+    finding, fix = (
         f"no record ever in {listed(empty)}",
         "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
         "is smaller than the number of partitions",
     )
     if not begun:
-        found, fix = (
+        finding, fix = (
             "no record in any partition",
             "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
             "seconds); check with `cdc cli changefeed list`",
         )
-    return Check.failed(name, found, "a record in every partition", fix, vital=False)
+    return Check.failed(name, finding, "a record in every partition", fix, vital=False)
 
 
 def _check_retention(
@@ -218,24 +218,24 @@ def _check_retention(
         return [topic for topic, values in settings.items() if is_wrong(values)]
 
     if compacted := those(lambda values: "compact" in values["cleanup.policy"]):
-        found = f"cleanup.policy=compact of {listed(compacted)}, which removes changes"
-        return Check.failed(name, found, needed, _alter(compacted, "cleanup.policy=delete"))
+        finding = f"cleanup.policy=compact of {listed(compacted)}, which removes changes"
+        return Check.failed(name, finding, needed, _alter(compacted, "cleanup.policy=delete"))
     if short := [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]:
         least = min(times[topic] for topic in short)
-        found = f"a retention of {duration(least / 1000)} in {listed(short)}"
+        finding = f"a retention of {duration(least / 1000)} in {listed(short)}"
         fix = "an outage of syncs that is longer loses changes for good; "
         fix += _alter(short, f"retention.ms={LEAST_RETENTION_MS}")
     elif limited := those(lambda values: int(values["retention.bytes"] or -1) >= 0):
-        found = f"retention.bytes set for {listed(limited)}, so a burst shortens it"
+        finding = f"retention.bytes set for {listed(limited)}, so a burst shortens it"
         fix = _alter(limited, "retention.bytes=-1")
     elif unclean := those(lambda values: values[_UNCLEAN] == "true"):
-        found, needed = f"{_UNCLEAN}=true of {listed(unclean)}", f"{_UNCLEAN}=false"
+        finding, needed = f"{_UNCLEAN}=true of {listed(unclean)}", f"{_UNCLEAN}=false"
         fix = "a replica without the newest records may become the leader, and landing does not "
         fix += f"notice others at offsets that it has; {_alter(unclean, f'{_UNCLEAN}=false')}"
     else:
-        kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
-        return Check.passed(name, f"records are kept {kept}")
-    return Check.failed(name, found, needed, fix, vital=False)
+        period = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
+        return Check.passed(name, f"records are kept {period}")
+    return Check.failed(name, finding, needed, fix, vital=False)
 
 
 def _alter(topics: Sequence[str], setting: str) -> str:
@@ -280,16 +280,16 @@ def _check_capture(
 
             landed = _check_landed(changefeed, lake, capture_ranges(source), {})
             if ends_within_a_record(source):
-                found = f"{source.path} ends in the middle of a record"
+                finding = f"{source.path} ends in the middle of a record"
                 fix = "copy it again, unless it is still written to: the rest is missing"
                 end = f"end {changefeed.name}"
-                landed.append(Check.failed(end, found, "a whole capture", fix, vital=False))
+                landed.append(Check.failed(end, finding, "a whole capture", fix, vital=False))
     except TicdcError as error:
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check.failed(name, str(error), needed, fix)]
     what = f"first record of topic {records[0].topic}" if records else "no record yet"
-    found = f"{source.path}, {counted(size, 'byte')}, {what}"
-    return [Check.passed(name, found), *landed, _check_records(changefeed, records)]
+    finding = f"{source.path}, {counted(size, 'byte')}, {what}"
+    return [Check.passed(name, finding), *landed, _check_records(changefeed, records)]
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:

@@ -137,8 +137,8 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
         )
         if not es_only:
             condition &= ds.field("kind") == "watermark"
-        found = read_table(paths.change_log, condition, columns=["commit_ts"])
-        return None if found is None else pc.min(found["commit_ts"]).as_py()
+        records = read_table(paths.change_log, condition, columns=["commit_ts"])
+        return None if records is None else pc.min(records["commit_ts"]).as_py()
 
     gaps = read_accepted(paths)
     closed = tuple(
@@ -170,7 +170,7 @@ def gap_caveats(
     carried = _Carried(groups)
     plans = [(mirror.mirror_id, [*mirror.sources()]) for mirror in mirrors]
     least = min(gap.after_ts for gap in gaps)
-    floors = {plan.floor_ts for _, own in plans for plan in own if plan.floor_ts > least}
+    floors = {plan.floor_ts for _, sources in plans for plan in sources if plan.floor_ts > least}
     # The DDL that let a table start again.
     is_begin = (ds.field("kind") == "ddl") & ds.field("commit_ts").isin(sorted(floors))
     columns = ["topic", "partition", "offset", "commit_ts"]
@@ -184,9 +184,9 @@ def gap_caveats(
             and row["offset"] >= gap.to_offset
             and row["commit_ts"] > gap.after_ts
         }
-        for mirror_id, own in plans:
+        for mirror_id, sources in plans:
             # The rows of other tables that it began with may lack them too.
-            if any(_may_lack(plan, gap, landed, carried) for plan in own):
+            if any(_may_lack(plan, gap, landed, carried) for plan in sources):
                 caveats.setdefault(mirror_id, []).append(str(gap.caveat))
     return caveats
 

@@ -131,15 +131,15 @@ def _within(
 
     Also returned is the condition on their rows; None if all of their rows meet it.
     """
-    found: list[Action] = []
+    matches: list[Action] = []
     inside = True
     for item in files:
         low, high = bounds_in(item.get("stats"), name)
         if (low is None or low <= last) and (high is None or high >= first):
-            found.append(item)
+            matches.append(item)
             inside &= low is not None and low >= first and high is not None and high <= last
     field = ds.field(name)
-    return found, None if inside else (field >= first) & (field <= last)
+    return matches, None if inside else (field >= first) & (field <= last)
 
 
 def _of_records(records: Iterable[Coordinates]) -> ds.Expression:
@@ -148,11 +148,11 @@ def _of_records(records: Iterable[Coordinates]) -> ds.Expression:
     for topic, partition, offset in records:
         offsets.setdefault((topic, partition), []).append(offset)
     topic, partition, offset = map(ds.field, COORDINATES)
-    found = (
-        (topic == own[0]) & (partition == own[1]) & offset.isin(numbers)
-        for own, numbers in offsets.items()
+    conditions = (
+        (topic == place[0]) & (partition == place[1]) & offset.isin(numbers)
+        for place, numbers in offsets.items()
     )
-    return reduce(or_, found)
+    return reduce(or_, conditions)
 
 
 def tasks_for(rows: Rows, workers: int) -> int:
@@ -206,9 +206,9 @@ def decode_into_files(
 
         def read() -> Iterator[pa.RecordBatch]:
             for part in some:
-                for found in part.read(_READ_ROWS):
-                    counts["records"] += found.num_rows
-                    yield found
+                for rows in part.read(_READ_ROWS):
+                    counts["records"] += rows.num_rows
+                    yield rows
 
         def chosen(rows: pa.RecordBatch) -> pa.RecordBatch:
             if choose is None:
@@ -257,16 +257,16 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
         totals.append(totals_of(changes))
         days = changes["landed_day"].unique().to_pylist()
         for day in days:
-            own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
-            own = own.select(FILE_COLUMNS)
+            day_rows = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
+            day_rows = day_rows.select(FILE_COLUMNS)
             if day not in writers:
                 partition = {"landed_day": day.isoformat()}
                 layout = FileLayout(
-                    schema=own.schema, bounded=BOUNDED, distinct=DISTINCT, partition=partition
+                    schema=day_rows.schema, bounded=BOUNDED, distinct=DISTINCT, partition=partition
                 )
                 writers[day] = layout.writer(into.change_log)
-            writers[day].write(own)
-            del own
+            writers[day].write(day_rows)
+            del day_rows
         # A loop's variables keep their rows alive while the next ones are made.
         is_large = group.nbytes >= GROUP_BYTES
         del group, changes

@@ -142,15 +142,15 @@ class ChangeStatistics:
     @cached_property
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
         """The columns of exported rows that lack some, by table and seed."""
-        found: dict[SeededTable, set[frozenset[str]]] = {}
+        by_place: dict[SeededTable, set[frozenset[str]]] = {}
         for row in self._of(SNAPSHOT):
             # Including rows that retention removed: mirrors have them.
             if row["shape"] is not None:
                 shape = shape_from_text(row["shape"])
                 place = (row["database"], row["table"], row["partition"])
                 names = frozenset(column.name for column in shape.columns)
-                found.setdefault(place, set()).add(names)
-        return {place: tuple(shapes) for place, shapes in found.items()}
+                by_place.setdefault(place, set()).add(names)
+        return {place: tuple(shapes) for place, shapes in by_place.items()}
 
     @cached_property
     def first_ts(self) -> int | None:
@@ -158,13 +158,13 @@ class ChangeStatistics:
 
         A changefeed sends watermarks at or above its start, and rows and DDL above it.
         """
-        found = (
+        bounds = (
             row["min_ts"] - (row["kind"] != "watermark")
             for row in self._of("watermark", "row", "ddl")
             # Without the rows that this package wrote for an export.
             if row["min_ts"] is not None and row["topic"] != NO_TOPIC
         )
-        return min(found, default=None)
+        return min(bounds, default=None)
 
     @property
     def checksums(self) -> int:
@@ -220,8 +220,8 @@ def _corrections(metadata: Mapping[str, Any]) -> tuple[Correction, ...]:
 
 def read_groups(paths: LakePaths) -> pa.Table:
     """Return the groups of each landing day from `change_groups`; needs no Spark."""
-    found = read_table(paths.change_groups)
-    return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
+    groups = read_table(paths.change_groups)
+    return GROUPS_SCHEMA.empty_table() if groups is None else groups.cast(GROUPS_SCHEMA)
 
 
 def add_to_statistics(lake: Lake, batch: int, new: Totals | None = None) -> Added:

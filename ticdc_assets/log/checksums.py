@@ -79,17 +79,17 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
     done, sums = memory.get("batch", 0), memory.get(_SUMS)
     corrections = [item for item in statistics.corrections if item.batch > done]
     registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
-    known: dict[int, dict[str, Any]] = {}
+    by_batch: dict[int, dict[str, Any]] = {}
     again: set[int] = set()
     waits = sums is not None and sums[Agreement.WAITING] > 0
     replaces = sums is None or bool(corrections) or (waits and registered > done)
     if replaces:
-        known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
-        again = {number for number, row in known.items() if row[Agreement.WAITING]}
+        by_batch = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
+        again = {number for number, row in by_batch.items() if row[Agreement.WAITING]}
         for item in corrections:
             # Rows of them were corrected, and possibly all removed.
             again.update(range(item.first, item.last + 1))
-        known = {number: row for number, row in known.items() if number not in again}
+        by_batch = {number: row for number, row in by_batch.items() if number not in again}
         sums = None
     if done == statistics.batch and not again:
         return
@@ -97,8 +97,8 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
     schemas = {version.key: version.schema for version in read_history(lake.paths).versions}
     timezone = lake.changefeed.timezone
     for span in _spans(batches):
-        known.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
-    rows = [known[number] for number in sorted(known)]
+        by_batch.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
+    rows = [by_batch[number] for number in sorted(by_batch)]
     metadata = {"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)}
     table = pa.Table.from_pylist(rows, CHECKSUMS_SCHEMA)
     write_table(lake.paths.checksums, table, overwrite=replaces, metadata=metadata)
@@ -115,18 +115,18 @@ def read_checksums(paths: LakePaths) -> Checksums:
 
 def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sums of rows, which are in batch order, and the first examples."""
-    found = list(chain(*rows))
+    all_rows = list(chain(*rows))
     return {
-        **{str(agreement): sum(row[agreement] for row in found) for agreement in Agreement},
-        "examples": [example for row in found for example in row["examples"]][:MAX_EXAMPLES],
+        **{str(agreement): sum(row[agreement] for row in all_rows) for agreement in Agreement},
+        "examples": [example for row in all_rows for example in row["examples"]][:MAX_EXAMPLES],
     }
 
 
 def _spans(batches: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last of consecutive batches."""
     # Consecutive numbers differ from their places by the same number.
-    for _, own in groupby(enumerate(sorted(batches)), key=lambda item: item[1] - item[0]):
-        numbers = [number for _, number in own]
+    for _, run in groupby(enumerate(sorted(batches)), key=lambda item: item[1] - item[0]):
+        numbers = [number for _, number in run]
         yield numbers[0], numbers[-1]
 
 
@@ -145,8 +145,8 @@ def _compared(
 
     rows = rows_of(log, _ROW_COLUMNS, batches=span)
     runs_on = executor(spark, log, "comparing checksums", rows=rows.count, size=rows.size)
-    found = runs_on.run(compare, rows.parts(), tasks=runs_on.workers)
-    return _joined(row for part in found for row in part.values())
+    parts = runs_on.run(compare, rows.parts(), tasks=runs_on.workers)
+    return _joined(row for part in parts for row in part.values())
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
@@ -161,17 +161,17 @@ def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
 
 def _joined(rows: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the `checksums` rows for batches, joined from those of their parts."""
-    found: dict[int, dict[str, Any]] = {}
+    by_batch: dict[int, dict[str, Any]] = {}
     for row in rows:
         empty = {**row, **dict.fromkeys(Agreement, 0), "examples": []}
-        present = found.setdefault(row["batch"], empty)
+        present = by_batch.setdefault(row["batch"], empty)
         for agreement in Agreement:
             present[agreement] += row[agreement]
         if row["examples"]:
             examples = present["examples"] + row["examples"]
             examples.sort(key=lambda place: tuple(place.values()))
             present["examples"] = examples[:MAX_EXAMPLES]
-    return found
+    return by_batch
 
 
 def _agreement(row: Mapping[str, Any], schemas: Schemas, timezone: str) -> Agreement:

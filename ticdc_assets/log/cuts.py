@@ -156,8 +156,8 @@ class MirrorCut:
 
     def tables(self, paths: LakePaths) -> list[tuple[AnyPath, int]]:
         """Its Delta table and that of its history, if one is kept, with their versions."""
-        found = [self.at(paths)]
-        return found if self.history_version is None else [*found, self.history_at(paths)]
+        tables = [self.at(paths)]
+        return tables if self.history_version is None else [*tables, self.history_at(paths)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,8 +385,10 @@ class Cut:
 
     def failure(self, database: str, table: str) -> FailedMirror | None:
         """Return why the mirror of (database, table) could not be made; None if it could."""
-        own = (item for item in self.failed if (item.database, item.table) == (database, table))
-        return next(own, None)
+        failures = (
+            item for item in self.failed if (item.database, item.table) == (database, table)
+        )
+        return next(failures, None)
 
     @property
     def table_filter(self) -> TableFilter:
@@ -405,8 +407,10 @@ class Cut:
 
     def mirror(self, database: str, table: str) -> MirrorCut | None:
         """Return the mirror of (database, table), or None."""
-        own = (item for item in self.mirrors if (item.database, item.table) == (database, table))
-        return next(own, None)
+        mirrors = (
+            item for item in self.mirrors if (item.database, item.table) == (database, table)
+        )
+        return next(mirrors, None)
 
 
 def filter_text(tables: TableFilter) -> str | None:

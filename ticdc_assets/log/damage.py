@@ -37,19 +37,19 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
     footer is read.
     """
     tables = (*paths.tables, paths.accepted_gaps)
-    found = [error for table in tables if (error := table_damage(table)) is not None]
+    damage = [error for table in tables if (error := table_damage(table)) is not None]
     cut = None
-    if all(error.path != str(paths.cuts) for error in found):
+    if all(error.path != str(paths.cuts) for error in damage):
         try:
             cut = newest_cut(paths)
-            if not found:
+            if not damage:
                 require_ends(paths)
         except LakeDamagedError as error:
-            found.append(error)
+            damage.append(error)
     named = [] if cut is None else [item for of in cut.mirrors for item in of.tables(paths)]
     with ThreadPoolExecutor(_READERS if isinstance(paths.root, RemotePath) else 1) as pool:
         errors = pool.map(lambda item: table_damage(*item), named)
-        return [*found, *(error for error in errors if error is not None)]
+        return [*damage, *(error for error in errors if error is not None)]
 
 
 def table_damage(
@@ -117,12 +117,12 @@ def require_ends(paths: LakePaths) -> None:
         _require_end(paths.cuts, "cut", cut.number, paths.by_name, named or 0)
 
 
-def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, last: int) -> None:
+def _require_end(table: AnyPath, kind: str, newest: int, output: AnyPath, last: int) -> None:
     """Check that the tables made from a table do not have more than it has."""
     if last > newest:
         raise damaged(
             table,
-            f"its newest {kind} is {newest}, but {made.name} is of {kind} {last}: the end of its "
+            f"its newest {kind} is {newest}, but {output.name} is of {kind} {last}: the end of its "
             "log is missing",
             is_behind=True,
         )

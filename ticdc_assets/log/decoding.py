@@ -85,19 +85,19 @@ def decode_new(lake: Lake) -> Decoding:
         tell(f"decoding {counted(landed - done, 'landed batch', 'landed batches')}")
         shift = batch - done
         batch = landed + shift
-        found = decode_into_files(
+        files = decode_into_files(
             lake.spark,
             rows_of(lake.paths.raw_messages, RECORD_COLUMNS, batches=(done + 1, landed)),
             record_decoder(lake.changefeed, shift=shift),
             batch=batch,
             into=lake.paths,
         )
-        append_changes(lake.paths, found, batch=batch, landed=landed)
-        append_fault_files(lake.paths, found.faults, app_id="decode", version=batch)
-        added = add_to_statistics(lake, batch, found.totals)
+        append_changes(lake.paths, files, batch=batch, landed=landed)
+        append_fault_files(lake.paths, files.faults, app_id="decode", version=batch)
+        added = add_to_statistics(lake, batch, files.totals)
         changes.update(added.kinds)
         days.update(added.days)
-        quarantined = found.errors
+        quarantined = files.errors
         batches += landed - done
     return Decoding(
         batch=batch,
@@ -149,13 +149,13 @@ def accepted_clocks(paths: LakePaths) -> Clocks:
 
     Their timestamps were too far ahead when they landed; at the redrive they no longer were.
     """
-    found: dict[Coordinates, datetime] = {}
+    clocks: dict[Coordinates, datetime] = {}
     for row in read_rows(paths.quarantine, ds.field("redriven_at").is_valid()):
         if row["reason"] != TS_AHEAD:
             continue
         place = (row["topic"], row["partition"], row["offset"])
-        found[place] = max(row["redriven_at"], found.get(place, row["redriven_at"]))
-    return found
+        clocks[place] = max(row["redriven_at"], clocks.get(place, row["redriven_at"]))
+    return clocks
 
 
 def record_decoder(
@@ -180,14 +180,14 @@ def record_decoder(
         store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
 
     def clocks_of(rows: pa.RecordBatch, landed_at: pa.Array) -> pa.Array:
-        found = landed_at
+        moments = landed_at
         if now is not None:
-            found = pa.array([now] * rows.num_rows, landed_at.type)
+            moments = pa.array([now] * rows.num_rows, landed_at.type)
         if not clocks:
-            return found
+            return moments
         accepted = pa.array([clocks.get(place) for place in coordinates_of(rows)], landed_at.type)
-        is_later = pc.fill_null(pc.greater(accepted, found), False)
-        return pc.if_else(is_later, accepted, found)
+        is_later = pc.fill_null(pc.greater(accepted, moments), False)
+        return pc.if_else(is_later, accepted, moments)
 
     def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
         # All records of a landed batch share one landing time; a redriven record keeps it.

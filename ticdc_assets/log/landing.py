@@ -98,19 +98,19 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     landed, newest = _land(lake, source, position, state.present, ids, max_records)
     after = read_position(lake.paths)
     # A landing that was killed before it was logged leaves no times: then none are known.
-    kept = {
+    earlier_times = {
         item.place: item.newest_ms
         for item in known_partitions(lake.paths)
         if item.newest_ms is not None and after.next_offsets.get(item.place) == item.landed
     }
-    newest = kept | newest
+    newest = earlier_times | newest
 
     def at_end(item: PartitionOffsets) -> PartitionOffsets:
         end = after.next_offsets.get(item.place, item.landed)
         settled = item.place in later and end >= later[item.place].end
         return replace(item, landed=end, newest_ms=newest.get(item.place), settled=settled)
 
-    known = {item.place for item in state.partitions}
+    places = {item.place for item in state.partitions}
     # Topics that were created while the others were listed have no landed records yet.
     created = (
         PartitionOffsets(
@@ -121,7 +121,7 @@ def land(lake: Lake, *, max_records: int | None = None) -> Landing:
             landed=offsets.earliest,
         )
         for place, offsets in sorted(later.items())
-        if place not in known
+        if place not in places
     )
     result = Landing(
         batch=after.batch,
@@ -174,19 +174,19 @@ def _land(
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a deleted topic stays known: a topic that is created again has another one.
-    known = {**position.topic_ids, **ids}
+    topic_ids = {**position.topic_ids, **ids}
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
     if isinstance(source, KafkaSource):
         runs_on = executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0)
-        found = fetch_into_files(runs_on, source, ranges, batch)
+        landing = fetch_into_files(runs_on, source, ranges, batch)
     else:
-        found = read_into_file(source, ranges, batch)
+        landing = read_into_file(source, ranges, batch)
         # Unlike the offsets of a topic, many of these may have no record.
-        offsets = sum(file.rows for file in found.files)
-    _append(batch, found.files, next_offsets, known, named)
+        offsets = sum(file.rows for file in landing.files)
+    _append(batch, landing.files, next_offsets, topic_ids, named)
     # Kafka reports -1 if there is no time.
-    return offsets, {place: time for place, time in found.newest.items() if time > 0}
+    return offsets, {place: time for place, time in landing.newest.items() if time > 0}
 
 
 def share_out(

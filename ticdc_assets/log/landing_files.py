@@ -110,12 +110,12 @@ def fetch_into_files(
 
     offsets = sum(end - start for start, end in ranges.values())
     parts = _shared_out(ranges, max(executor.workers, math.ceil(offsets / _OFFSETS_PER_FILE)))
-    found = executor.run(fetched, parts, tasks=len(parts))
+    outputs = executor.run(fetched, parts, tasks=len(parts))
     return LandedFiles(
-        files=[file for part in found for file in part.files],
+        files=[file for part in outputs for file in part.files],
         newest={
             place: ms
-            for part, result in zip(parts, found, strict=True)
+            for part, result in zip(parts, outputs, strict=True)
             for place, ms in result.newest.items()
             if part[place][1] == ranges[place][1]
         },
@@ -125,26 +125,26 @@ def fetch_into_files(
 def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
     """Cut ranges into a number of parts with about as many offsets each."""
     share = math.ceil(sum(end - start for start, end in ranges.values()) / parts)
-    found: list[dict[tuple[str, int], tuple[int, int]]] = [{}]
+    pieces: list[dict[tuple[str, int], tuple[int, int]]] = [{}]
     left = share
     for place, (start, end) in sorted(ranges.items()):
         while start < end:
             if not left:
-                found.append({})
+                pieces.append({})
                 left = share
             stop = min(end, start + left)
-            found[-1][place] = (start, stop)
+            pieces[-1][place] = (start, stop)
             left -= stop - start
             start = stop
-    return [*found]
+    return [*pieces]
 
 
 def _columns(messages: Sequence[Any]) -> Columns:
     """Return messages of the client as columns."""
     sent = [message.headers() for message in messages]
     headers = [
-        [{"key": key, "value": value} for key, value in own] if own else None
-        for own in (sent if any(sent) else ())
+        [{"key": key, "value": value} for key, value in pairs] if pairs else None
+        for pairs in (sent if any(sent) else ())
     ]
     return [
         [message.topic() for message in messages],

@@ -304,8 +304,8 @@ def _update(
             for name, value in values.items():
                 number = rows.schema.get_field_index(name)
                 field = rows.schema.field(number)
-                own = pc.if_else(is_found, pa.scalar(value, field.type), rows[name])
-                rows = rows.set_column(number, field, own)
+                column = pc.if_else(is_found, pa.scalar(value, field.type), rows[name])
+                rows = rows.set_column(number, field, column)
             layout = FileLayout(schema=rows.schema, bounded=BOUNDED)
             files += write_rows(table, layout, [rows])
         if files:

@@ -164,13 +164,13 @@ def up_to(history: SchemaHistory, tso: int) -> SchemaHistory:
     If the change log was truncated there, it may lack what they were read from: bootstraps, and in
     a generation that was made again from its base, DDL too.
     """
-    known = SchemaHistory()
-    known.restore(
+    past = SchemaHistory()
+    past.restore(
         versions=(item for item in history.versions if item.schema.version <= tso),
         ddls=(item for item in history.ddls if item.event.commit_ts <= tso),
         conflicts=(item for item in history.conflicts if item.claimed.schema.version <= tso),
     )
-    return known
+    return past
 
 
 def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
@@ -195,8 +195,8 @@ def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -
                 if row["kind"] == "ddl":
                     ddls.append(row)
                     continue
-                known = bootstraps.get(row["schema"], row)
-                bootstraps[row["schema"]] = min(known, row, key=_order)
+                first = bootstraps.get(row["schema"], row)
+                bootstraps[row["schema"]] = min(first, row, key=_order)
     changed = False
     # In batch order: the first of two claims stays, however many batches are registered at a time.
     for row in sorted((*ddls, *bootstraps.values()), key=_order):

@@ -67,31 +67,31 @@ def decode_seeds(lake: Lake) -> list[Added]:
     for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1):
         metadata = commit_metadata(lake.paths.change_log)
         batch = metadata.get("batch", 0) + 1
-        found = decoded_files(lake, number, batch=batch, into=lake.paths)
-        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
+        files = decoded_files(lake, number, batch=batch, into=lake.paths)
+        append_fault_files(lake.paths, files.faults, app_id=APPLICATION, version=number)
         # This comes before the commit that ends the seed: the next run would not do it.
         close_former(lake.paths, number)
         append_files(
             lake.paths.change_log,
-            found.changes,
+            files.changes,
             CHANGE_LOG_SCHEMA,
             app_id=APPLICATION,
             version=number,
             metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
             layout=BY_LANDING_DAY,
         )
-        added.append(add_to_statistics(lake, batch, found.totals))
+        added.append(add_to_statistics(lake, batch, files.totals))
     return added
 
 
 def close_former(paths: LakePaths, number: int) -> None:
     """Close the quarantined rows of older seeds of a seed's tables, at the same TSO."""
     seeds = read_seeds(paths)
-    own = {(item.name, item.tso) for item in seeds if item.seed == number}
+    tables = {(item.name, item.tso) for item in seeds if item.seed == number}
     former = {
         (item.seed, *item.name)
         for item in seeds
-        if item.seed < number and (item.name, item.tso) in own
+        if item.seed < number and (item.name, item.tso) in tables
     }
     places = [
         place_of(row)
@@ -129,7 +129,7 @@ def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
 
         makers: dict[tuple[int, str, str], ImageMaker] = {}
         for records in batches:
-            for seed, own in _by_table(records, by_place):
+            for seed, rows in _by_table(records, by_place):
                 key = (seed.seed, *seed.name)
                 if key not in makers:
                     makers[key] = ImageMaker(
@@ -140,7 +140,7 @@ def row_decoder(seeds: Iterable[Seed], batch: int) -> Decode:
                         # Messages may have the columns in another order.
                         is_ordered=bool(seed.create_sql),
                     )
-                yield _decoded(own, seed, makers[key], batch)
+                yield _decoded(rows, seed, makers[key], batch)
 
     return decode
 
@@ -157,14 +157,14 @@ def _by_table(
         spans = [(0, records.num_rows)]
     else:
         places = list(zip(*(records.column(name).to_pylist() for name in names), strict=True))
-        numbers = [list(own) for _, own in groupby(range(len(places)), key=places.__getitem__)]
-        spans = [(own[0], len(own)) for own in numbers]
+        numbers = [list(run) for _, run in groupby(range(len(places)), key=places.__getitem__)]
+        spans = [(run[0], len(run)) for run in numbers]
     for begin, count in spans:
-        own = records.slice(begin, count)
-        batch, database, table = (own.column(name)[0].as_py() for name in names[:3])
+        run = records.slice(begin, count)
+        batch, database, table = (run.column(name)[0].as_py() for name in names[:3])
         seed = seeds.get((batch, database, table))
         if seed is not None:
-            yield seed, own
+            yield seed, run
 
 
 def _decoded(
@@ -172,18 +172,18 @@ def _decoded(
 ) -> pa.RecordBatch:
     size = records.num_rows
     named = records.column("columns")[0].as_py()
-    found = maker.make(
+    images = maker.make(
         records.column("row"),
         format=records.column("format")[0].as_py(),
         columns=None if named is None else json.loads(named),
         problem=records.column("problem")[0].as_py(),
     )
-    is_good = found.reason.is_null()
+    is_good = images.reason.is_null()
 
     def of_rows(value: object, kind: pa.DataType) -> pa.Array:
         """Return a value for rows; null for errors."""
         every = pa.repeat(pa.scalar(value, kind), size)
-        return pc.if_else(is_good, every, None) if found.errors else every
+        return pc.if_else(is_good, every, None) if images.errors else every
 
     landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
     values = {
@@ -201,14 +201,14 @@ def _decoded(
         "database": seed.database,
         "table": seed.table,
         "schema_version": of_rows(seed.schema.version, pa.int64()),
-        "after": found.images,
-        "shape": found.shapes,
+        "after": images.images,
+        "shape": images.shapes,
         "handle_key_only": of_rows(False, pa.bool_()),
         "es_only": of_rows(False, pa.bool_()),
-        "error_reason": found.reason,
-        "error_position": found.position,
-        "error_expected": found.expected,
-        "error_got": found.got,
+        "error_reason": images.reason,
+        "error_position": images.position,
+        "error_expected": images.expected,
+        "error_got": images.got,
     }
     return filled_batch(DECODED_SCHEMA, size, values)
 

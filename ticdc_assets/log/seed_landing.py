@@ -78,35 +78,37 @@ def land_seed(
     The CSV files are returned whose last row has no line terminator: they may have been cut off.
     """
     first = seeds[0]
-    size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
+    size = sum(
+        file.size * (_EXPANSION if file.compression else 1) for group in files for file in group
+    )
     require_before_landing(lake.spark, lake.paths.snapshot_rows)
     runs_on = executor(lake.spark, lake.paths.snapshot_rows, "landing an export", rows=0, size=size)
     parts = _parts(runs_on, seeds, files)
-    found = _Landed()
+    total = _Landed()
     done = 0
     # In steps, so that people see the progress.
     step = max(1, runs_on.workers) * max(1, _STEP_BYTES // _PART_BYTES)
     for begin in range(0, len(parts), step):
         some = parts[begin : begin + step]
         for landed in runs_on.run(_landing(lake.paths, seeds), some, tasks=runs_on.workers):
-            found.files += landed.files
-            found.rows += landed.rows
-            found.unterminated += landed.unterminated
+            total.files += landed.files
+            total.rows += landed.rows
+            total.unterminated += landed.unterminated
         done += len(some)
         tell(
-            f"landed {counted(found.rows, 'row')} of the export, {done} of "
+            f"landed {counted(total.rows, 'row')} of the export, {done} of "
             f"{counted(len(parts), 'part')} of its files"
         )
     append_files(
         lake.paths.snapshot_rows,
-        found.files,
+        total.files,
         SNAPSHOT_SCHEMA,
         app_id=APPLICATION,
         version=first.seed,
         metadata={"seed": first.seed},
         layout=TableLayout(configuration={"delta.logRetentionDuration": LOG_RETENTION}),
     )
-    return tuple(sorted(found.unterminated))
+    return tuple(sorted(total.unterminated))
 
 
 def _parts(
@@ -118,7 +120,7 @@ def _parts(
 
     folder = seeds[0].folder
     dialects = [seed.dialect for seed in seeds]
-    wanted = [(number, file) for number, own in enumerate(files) for file in own]
+    wanted = [(number, file) for number, group in enumerate(files) for file in group]
 
     def split(some: Iterable[tuple[int, ExportFile]]) -> Iterator[list[_Part]]:
         filesystem, root = opened_folder(folder)
@@ -126,8 +128,8 @@ def _parts(
             parts = split_file(filesystem, root, file, dialects[number], most=_PART_BYTES)
             yield [(number, part) for part in parts]
 
-    found = runs_on.run(split, wanted, tasks=len(wanted))
-    return [part for parts in found for part in parts]
+    by_file = runs_on.run(split, wanted, tasks=len(wanted))
+    return [part for parts in by_file for part in parts]
 
 
 def _landing(

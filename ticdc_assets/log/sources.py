@@ -179,9 +179,9 @@ def _begun(
     """
     begun = dict(position.next_offsets)
     if position.batch and isinstance(changefeed.source, KafkaSource):
-        known = {topic for topic, _ in position.next_offsets}
+        topics = {topic for topic, _ in position.next_offsets}
         for topic, partition in places:
-            if topic in known or is_named(topic, position.named):
+            if topic in topics or is_named(topic, position.named):
                 begun.setdefault((topic, partition), 0)
     return begun
 
@@ -242,9 +242,9 @@ def _deleted(lake: Lake, there: Collection[str], position: Position) -> list[Par
     if not missing:
         return []
     retired = {item.topic for item in read_watermark(lake).topics_in(TopicState.RETIRED)}
-    kept = [item for item in known_partitions(lake.paths) if item.topic in missing & retired]
-    unsettled = {item.topic for item in kept if not item.settled}
-    return [item for item in kept if item.topic not in unsettled]
+    partitions = [item for item in known_partitions(lake.paths) if item.topic in missing & retired]
+    unsettled = {item.topic for item in partitions if not item.settled}
+    return [item for item in partitions if item.topic not in unsettled]
 
 
 # Gaps -------------------------------------------------------------------------------------------
@@ -269,16 +269,16 @@ def _gaps(
             continue
         to_offset, remedy, now = None, "", ids.get(topic)
         # A partition that did not exist has no landed records under another id.
-        known = position.topic_ids.get(topic) if place in position.next_offsets else now
+        old_id = position.topic_ids.get(topic) if place in position.next_offsets else now
         if now is not None and position.accepted_ids.get(place) == now:
-            known = now
+            old_id = now
         # All records of the new topic are landed, after those of the old one.
         new_base = base if item is None else landed - (item.earliest - base)
         if item is None:
             available = 0
             cause, remedy = _missing(changefeed, topic, partition, is_there=topic in topics)
-        elif known and now and known != now:
-            cause = f"the topic was deleted and created again: its id was {known} and is {now}"
+        elif old_id and now and old_id != now:
+            cause = f"the topic was deleted and created again: its id was {old_id} and is {now}"
             available, to_offset, base = item.earliest, landed, new_base
         elif item.end < landed:
             cause = "the source ends before it: it was created again or truncated"
@@ -353,8 +353,8 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
     statistics = read_statistics(lake.paths)
     after_ts = statistics.progress().get(place, PartitionProgress()).watermark_ts
     if statistics.es_only:
-        own = (row for row in statistics.rows if (row["topic"], row["partition"]) == place)
-        after_ts = max((row["max_ts"] or 0 for row in own), default=0)
+        rows = (row for row in statistics.rows if (row["topic"], row["partition"]) == place)
+        after_ts = max((row["max_ts"] or 0 for row in rows), default=0)
     return append_accepted(
         lake.paths,
         AcceptedGap(

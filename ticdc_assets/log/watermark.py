@@ -41,18 +41,18 @@ def read_watermark(
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
 
     def facts(topic: str) -> TopicFacts:
-        listed, known = by_topic.get(topic, []), tables.get(topic)
+        listed, contents = by_topic.get(topic, []), tables.get(topic)
         return TopicFacts(
             topic=topic,
             partitions=tuple(item.partition for item in listed),
             # Records from before the first landing, or expired ones, do not count.
             empty=topic not in decoded and not any(item.backlog for item in listed),
             settled=bool(listed) and all(item.settled for item in listed),
-            tables=None if known is None else known.tables,
-            retired_ts=None if known is None else known.retired_ts,
+            tables=None if contents is None else contents.tables,
+            retired_ts=None if contents is None else contents.retired_ts,
         )
 
-    found = global_watermark(
+    watermark = global_watermark(
         statistics.progress(),
         tuple(map(facts, sorted(by_topic.keys() | decoded))),
         published_ts=published_ts,
@@ -61,8 +61,8 @@ def read_watermark(
     if (0 if landing is None else landing["batch"]) < landed_batch(paths):
         # A run was killed before it logged what it landed: its watermarks are above the partitions
         # known here, and others may lack records below them. The next landing lists all.
-        return replace(found, watermark_ts=published_ts or None, slowest=None)
-    return found
+        return replace(watermark, watermark_ts=published_ts or None, slowest=None)
+    return watermark
 
 
 def _tables_by_topic(lake: Lake, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:

@@ -98,13 +98,13 @@ def late_rows(
     folder = None if rows.table is not None else changes.scratch.folder()
     with asking(folder) as engine:
         engine.register("changes", pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
-        found = engine.execute(_BY_TABLE, {"batch": batch, "open_ts": open_ts}).fetchall()
+        by_table = engine.execute(_BY_TABLE, {"batch": batch, "open_ts": open_ts}).fetchall()
     spans = [
         LateRows(name=(database, table), min_ts=min_ts, max_ts=max_ts)
-        for database, table, _, _, min_ts, max_ts in found
+        for database, table, _, _, min_ts, max_ts in by_table
         if min_ts is not None
     ]
-    return sum(row[2] for row in found), sum(row[3] for row in found), spans
+    return sum(row[2] for row in by_table), sum(row[3] for row in by_table), spans
 
 
 # Held rows --------------------------------------------------------------------------------------
@@ -125,14 +125,14 @@ def count_held(
         if not rows:
             continue
         place = (*group.name, group.schema_version)
-        known = held.get((*place, mirror_id))
+        entry = held.get((*place, mirror_id))
         held[*place, mirror_id] = HeldRows(
             database=group.database,
             table=group.table,
             schema_version=group.schema_version,
             mirror_id=mirror_id,
-            rows=rows + (known.rows if known else 0),
-            min_ts=min(group.min_ts, known.min_ts if known else group.min_ts),
+            rows=rows + (entry.rows if entry else 0),
+            min_ts=min(group.min_ts, entry.min_ts if entry else group.min_ts),
             since=landed[place],
         )
     return sorted(held.values(), key=lambda item: item.order)
@@ -225,12 +225,12 @@ class _Claim:
         if self.versions is not None:
             taken = (versions == -1) | np.isin(versions, list(self.versions))
         held = np.isin(versions, list(self.held)) & ~taken
-        found = np.full(len(stamps), _UNPLACED, np.int8)
-        found[held] = _HELD
-        found[taken] = self.taken
-        found[stamps <= self.floor_ts] = _SUPERSEDED
-        found[~inside] = _UNPLACED
-        return found
+        outcomes = np.full(len(stamps), _UNPLACED, np.int8)
+        outcomes[held] = _HELD
+        outcomes[taken] = self.taken
+        outcomes[stamps <= self.floor_ts] = _SUPERSEDED
+        outcomes[~inside] = _UNPLACED
+        return outcomes
 
 
 def account_changes(
@@ -264,9 +264,9 @@ def account_changes(
 
     # Coordinates are most of the data to read, and seldom needed.
     if not quarantined:
-        found = accounts(_COLUMNS)
-        if not any(item.unaccounted for item in found):
-            return found
+        by_table = accounts(_COLUMNS)
+        if not any(item.unaccounted for item in by_table):
+            return by_table
     return accounts((*_COLUMNS, *PLACE))
 
 
@@ -314,15 +314,15 @@ class _Tally:
     ) -> None:
         stamps = rows.column("commit_ts").to_numpy()
         versions = rows.column("schema_version").fill_null(-1).to_numpy()
-        found = np.full(len(stamps), _UNPLACED, np.int8)
+        outcomes = np.full(len(stamps), _UNPLACED, np.int8)
         for claim in claims:
-            found = np.maximum(found, claim.judged(stamps, versions))
-        self.counts += np.bincount(found, minlength=_TAKEN + 1)
+            outcomes = np.maximum(outcomes, claim.judged(stamps, versions))
+        self.counts += np.bincount(outcomes, minlength=_TAKEN + 1)
         if quarantined:
-            taken = rows.filter(pa.array(found == _TAKEN)).select(PLACE)
+            taken = rows.filter(pa.array(outcomes == _TAKEN)).select(PLACE)
             places = zip(*(column.to_pylist() for column in taken.columns), strict=True)
             self.quarantined += sum(place in quarantined for place in places)
-        lost = found == _UNPLACED
+        lost = outcomes == _UNPLACED
         if lost.any():
             first = int(stamps[lost].min())
             self.first_ts = first if self.first_ts is None else min(first, self.first_ts)

@@ -110,32 +110,32 @@ def apply_changes(
             cut published from the same records.
     """
     again = bool(refold) or (refold_quarantined and count_open(lake.paths).apply > 0)
-    found = standing(lake, until=until, refold=again, complete_ts=complete_ts)
-    if found.ended is not None:
-        return found.ended
-    last = found.last
+    state = standing(lake, until=until, refold=again, complete_ts=complete_ts)
+    if state.ended is not None:
+        return state.ended
+    last = state.last
     remove_forgotten(lake.paths)
     scratch = Scratch(lake.paths, WRITING)
-    changes = ChangeFolding(lake, batch=found.statistics.batch, scratch=scratch)
-    run = _Run(changes, found)
+    changes = ChangeFolding(lake, batch=state.statistics.batch, scratch=scratch)
+    run = _Run(changes, state)
     try:
         cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
     finally:
         scratch.close()
     if (
         last is not None
-        and found.tso == last.tso
+        and state.tso == last.tso
         and same_content(cut, last)
         and not cut.unplaced
         # A cut has to record that the records landed since the older cut were checked again.
         and last.rewind is None
     ):
-        name_mirrors(lake.paths, last, batch=found.statistics.batch)
+        name_mirrors(lake.paths, last, batch=state.statistics.batch)
         return Applying(
             outcome=Outcome.UNCHANGED,
             reason=f"the mirrors are at {last.moment} and the landed records change nothing",
             cut=last,
-            watermark=found.watermark,
+            watermark=state.watermark,
         )
     publish(lake.paths, cut)
     changed = sum(item.mode not in (Mode.CARRIED, Mode.FAILED) for item in cut.mirrors)
@@ -154,7 +154,7 @@ def apply_changes(
             f"{again}{failed}"
         ),
         cut=cut,
-        watermark=found.watermark,
+        watermark=state.watermark,
         repaired=repaired,
     )
 
@@ -224,24 +224,24 @@ class _Run:
         def attempt(mirror: MirrorPlan) -> MirrorCut | Failure:
             name = joined_name(*mirror.name)
             counted.begin(name)
-            made = attempted(
+            entry = attempted(
                 lambda: self._made(maker, mirror, mirror.mirror_id in stale),
                 f"the mirror of {name}",
             )
-            if isinstance(made, LakeDamagedError):
-                raise made
-            return made
+            if isinstance(entry, LakeDamagedError):
+                raise entry
+            return entry
 
         results: dict[str, MirrorCut | Failure] = {}
         with pool_within(parallel_mirrors(self._lake.paths)) as pool:
             for above, together in self._read_together(plan.mirrors, stale, maker):
                 with self._changes.gather(together, above, self._tso):
-                    found = pool.map(attempt, together)
+                    attempts = pool.map(attempt, together)
                     results |= {
                         mirror.mirror_id: result
-                        for mirror, result in zip(together, found, strict=True)
+                        for mirror, result in zip(together, attempts, strict=True)
                     }
-        made = [results[mirror.mirror_id] for mirror in plan.mirrors]
+        entries = [results[mirror.mirror_id] for mirror in plan.mirrors]
         unread = unread_exports(self._lake.paths)
         held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
@@ -250,7 +250,7 @@ class _Run:
         mirrors: list[MirrorCut] = []
         failed: list[FailedMirror] = []
         for table, result in [
-            *zip(plan.mirrors, made, strict=True),
+            *zip(plan.mirrors, entries, strict=True),
             *((item, Failure(reason=item.reason)) for item in plan.failed),
         ]:
             table_result = result
@@ -265,7 +265,7 @@ class _Run:
                 before = self._before.get(table.mirror_id)
                 if before is not None:
                     # Its rows in the last cut, under its name now.
-                    kept = replace(
+                    old_entry = replace(
                         before,
                         database=table.database,
                         table=table.table,
@@ -275,7 +275,7 @@ class _Run:
                         # The history is folded again with its mirror.
                         history_digest=None,
                     )
-                    mirrors.append(kept)
+                    mirrors.append(old_entry)
             else:
                 mirrors.append(table_result)
         mirrors.sort(key=lambda item: (item.database, item.table))
@@ -348,8 +348,8 @@ class _Run:
             try:
                 return maker.make(mirror, stale)
             except LakeDamagedError as error:
-                own = [folder / mirror.mirror_id for folder in self._lake.paths.row_folders]
-                if stale or error.path not in map(str, own):
+                folders = [folder / mirror.mirror_id for folder in self._lake.paths.row_folders]
+                if stale or error.path not in map(str, folders):
                     raise
                 self.damages[mirror.mirror_id] = error
             return maker.make(mirror, True)
@@ -404,7 +404,7 @@ class _Run:
     def _mirror_cut(
         self,
         mirror: MirrorPlan,
-        made: MirrorCut,
+        entry: MirrorCut,
         held: Mapping[str | None, int],
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
@@ -419,8 +419,8 @@ class _Run:
             )
         if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")
-        caveats += cast_caveats(made.casts)
-        cut = replace(made, held=held[mirror.mirror_id], caveats=caveats, mode=str(made.mode))
+        caveats += cast_caveats(entry.casts)
+        cut = replace(entry, held=held[mirror.mirror_id], caveats=caveats, mode=str(entry.mode))
         before = self._before.get(mirror.mirror_id)
         unknown = unknown_caveats(self._lake.paths, mirror, self._statistics, cut, before)
         return replace(cut, caveats=[*caveats, *unknown])

@@ -151,18 +151,18 @@ def export_gap(
 def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[UnknownColumns]:
     """Return the columns without a value from exports, if rows of the exports may be unchanged."""
     lacking = statistics.exported_columns
-    found: list[UnknownColumns] = []
+    unknown: list[UnknownColumns] = []
     for plan in mirror.sources() if lacking else ():
         exported = plan.exported
         if exported is None:
             continue
         names = _names_now(plan, lacking.get((exported.database, exported.table, exported.seed)))
-        known = {column.name for column in mirror.schema.columns}
-        left = tuple(name for name in names if name in known)
+        columns = {column.name for column in mirror.schema.columns}
+        left = tuple(name for name in names if name in columns)
         if left:
             keyed = bool(mirror.schema.handle_key)
-            found.append(UnknownColumns(ts=exported.ts, names=left, keyed=keyed))
-    return found
+            unknown.append(UnknownColumns(ts=exported.ts, names=left, keyed=keyed))
+    return unknown
 
 
 def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> list[str]:
@@ -170,11 +170,11 @@ def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> l
 
     `shapes` are the columns of the rows that lack some (`exported_columns`).
     """
-    known = list(shapes)
+    shape_list = list(shapes)
     return [
         column.name
         for column in schema.columns
-        if not column.virtual and any(column.name not in shape for shape in known)
+        if not column.virtual and any(column.name not in shape for shape in shape_list)
     ]
 
 
@@ -211,20 +211,20 @@ def unknown_caveats(
     paths: LakePaths,
     mirror: MirrorPlan,
     statistics: ChangeStatistics,
-    made: MirrorCut,
+    cut: MirrorCut,
     before: MirrorCut | None,
 ) -> list[str]:
     """Return the caveats of a mirror that has rows with unknown columns.
 
-    `made` and `before` are the mirror in this cut and in the last one.
+    `cut` and `before` are the mirror in this cut and in the last one.
     """
-    found = unknown_columns(mirror, statistics)
-    if before is not None and before.version == made.version:
+    unknown = unknown_columns(mirror, statistics)
+    if before is not None and before.version == cut.version:
         # The rows are the same, so the caveats are too.
-        return [item.caveat for item in found if item.caveat in before.caveats]
-    layout = MirrorLayout(schema=made.table_schema)
+        return [item.caveat for item in unknown if item.caveat in before.caveats]
+    layout = MirrorLayout(schema=cut.table_schema)
     left = still_unknown(
-        found, layout, lambda: rows_as_stored(*made.at(paths)).select([layout.commit_ts])
+        unknown, layout, lambda: rows_as_stored(*cut.at(paths)).select([layout.commit_ts])
     )
     return [item.caveat for item in left]
 

@@ -153,11 +153,11 @@ class ChangeFolding(ChangeReader):
                 cut.table_schema, mirror, zone, base.tso, error_rank=error_rank
             )
             before += [(rows, convert)] if count else []
-        known = KnownColumns(
+        known_columns = KnownColumns(
             hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, count)
         )
         casts = casts_after(cut.casts, mirror.steps_since(cut.table_schema.version))
-        return _Past(before, known, casts, base.tso)
+        return _Past(before, known_columns, casts, base.tso)
 
     def _past(
         self, mirror: MirrorPlan, start: Base | None, given: Sequence[tuple[HandoverPart, Folded]]
@@ -178,8 +178,8 @@ class ChangeFolding(ChangeReader):
             hidden.update(hidden_columns(part.plan, fold))
             columns |= _columns(part.plan.schema, fold.counts.copies)
             casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
-        known = KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
-        return _Past(rows, known, casts, 0)
+        known_columns = KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
+        return _Past(rows, known_columns, casts, 0)
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold the rows handed over to the mirror, after those handed over to their tables."""

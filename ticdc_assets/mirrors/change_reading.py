@@ -58,8 +58,8 @@ class _Gathered:
         names = names_of([mirror])
         if above < self.above or until > self.until or not self.by_name.keys() >= names:
             return None
-        found = [self.by_name[name] for name in sorted(names)]
-        return found[0] if len(found) == 1 else pa.concat_tables(found)
+        tables = [self.by_name[name] for name in sorted(names)]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 class ChangeReader:
@@ -162,10 +162,10 @@ class ChangeReader:
         if not is_all:
             return None
         schema = pa.schema([log.schema.field(name) for name in columns])
-        found = dict.fromkeys(names, schema.empty_table())
+        tables = dict.fromkeys(names, schema.empty_table())
         for rows in pa.Table.from_batches(batches, schema).combine_chunks().to_batches():
-            found |= {name: pa.Table.from_batches([own]) for name, own in by_name(rows)}
-        return _Gathered(above=above, until=until, by_name=found)
+            tables |= {name: pa.Table.from_batches([batch]) for name, batch in by_name(rows)}
+        return _Gathered(above=above, until=until, by_name=tables)
 
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that identify replays of changes above a commit ts."""
@@ -220,8 +220,8 @@ class ChangeReader:
         with reading(self.log_path):
             rows = log.to_table(columns=columns, filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
-        found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
-        return rows.filter(pa.array([place in places for place in found], pa.bool_()))
+        coordinates = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+        return rows.filter(pa.array([place in places for place in coordinates], pa.bool_()))
 
     def count_rows(
         self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
@@ -250,13 +250,13 @@ class ChangeReader:
             & (ds.field("batch") > batch)
             & (ds.field("commit_ts") <= tso)
         )
-        found = (
+        stamps = (
             pc.min(rows.column("commit_ts")).as_py()
             for rows in _groups_of(self.dataset(), ["commit_ts"], condition)
             if rows.num_rows
         )
         with reading(self.log_path):
-            return min(found, default=None)
+            return min(stamps, default=None)
 
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""

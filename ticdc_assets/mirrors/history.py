@@ -135,7 +135,7 @@ class HistoryFolding:
     def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
         """Yield the plans whose versions a plan begins with, and how they are passed on."""
         parts = plan.parts
-        own: HandoverPart | None = next(
+        own_part: HandoverPart | None = next(
             (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
         )
         if plan.earlier is not None:
@@ -146,13 +146,13 @@ class HistoryFolding:
                     schema=plan.earlier.schema,
                     plan=plan,
                     timezone=self._timezone,
-                    part=own,
+                    part=own_part,
                     ends=ends,
                 ),
             )
         begins = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
         for part in parts:
-            if part is not own:
+            if part is not own_part:
                 passage = Passage(
                     schema=part.plan.schema,
                     plan=plan,
@@ -171,8 +171,10 @@ class HistoryFolding:
         stored = rows_as_stored(*mirror.history_at(self._lake.paths))
         # Columns that the files do not have under any name are null.
         names = dict(zip(stored.schema.names, stored.stored, strict=True))
-        own = tuple(names[name] for name in layout.names)
-        rows = replace(stored, schema=version_schema(layout.schema), stored=own).here_if_few()
+        stored_names = tuple(names[name] for name in layout.names)
+        rows = replace(
+            stored, schema=version_schema(layout.schema), stored=stored_names
+        ).here_if_few()
         return _passed(rows, passage, only_key)
 
     def _conversion(self, plan: MirrorPlan, above: int, only_key: str | None = None) -> ArrowMap:
@@ -200,8 +202,8 @@ class HistoryFolding:
                     yield kept(pa.Table.from_batches([operations]), folder)
 
         parts = changes.parts()
-        found = runs_on.run(step, parts, tasks=len(parts))
-        return Rows.joined(found or [kept(schema.empty_table(), folder)])
+        rows = runs_on.run(step, parts, tasks=len(parts))
+        return Rows.joined(rows or [kept(schema.empty_table(), folder)])
 
     def after(
         self,
@@ -252,8 +254,8 @@ class HistoryFolding:
                         yield buckets + number % buckets, ended
                         batch = batch.filter(batch.column("valid_to").is_null())
                     for operations in of_versions([batch]):
-                        own = operations if schema.handle_key else of_no_change(operations)
-                        yield from in_buckets(own, buckets)
+                        earlier = operations if schema.handle_key else of_no_change(operations)
+                        yield from in_buckets(earlier, buckets)
 
             return rows
 
@@ -272,11 +274,11 @@ class HistoryFolding:
             (changes, of_changes),
             *((rows, of_earlier(of_versions, ended)) for rows, of_versions, ended in before),
         ]
-        found = reduced(runs_on, sources, folded, buckets=2 * buckets) or [*folded(0, iter(()))]
+        parts = reduced(runs_on, sources, folded, buckets=2 * buckets) or [*folded(0, iter(()))]
         return Versions(
-            rows=Rows.joined([part.rows for part in found]),
-            begun=sum(part.begun for part in found),
-            unread=sum(part.unread for part in found),
+            rows=Rows.joined([part.rows for part in parts]),
+            begun=sum(part.begun for part in parts),
+            unread=sum(part.unread for part in parts),
         )
 
 

@@ -75,7 +75,7 @@ class MirrorMaker:
     def __init__(
         self,
         changes: ChangeFolding,
-        known: Knowledge,
+        knowledge: Knowledge,
         misfits: Misfits,
         *,
         last: Cut | None,
@@ -83,7 +83,7 @@ class MirrorMaker:
     ) -> None:
         self._lake = changes.lake
         self._changes = changes
-        self._known = known
+        self._known = knowledge
         self._misfits = misfits
         self._tso = tso
         self._before: dict[str, Base] = {}
@@ -93,7 +93,7 @@ class MirrorMaker:
                 item.mirror_id: Base(mirror=item, tso=last.tso) for item in last.mirrors
             }
             # Of each history at the last cut, as known today.
-            then = known.plan(last.tso)
+            then = knowledge.plan(last.tso)
             self._pasts = {item.mirror_id: item.past_digest for item in then.mirrors}
         self._histories = HistoryFolding(changes)
         self._ready: dict[str, MirrorCut] = {}
@@ -134,8 +134,10 @@ class MirrorMaker:
         mirror: MirrorPlan,
         published: int | None,
     ) -> TableWriter:
-        own = layout(schema=mirror.schema)
-        return table_writer(self._lake, own, mirror.name, mirror.mirror_id, published=published)
+        table_layout = layout(schema=mirror.schema)
+        return table_writer(
+            self._lake, table_layout, mirror.name, mirror.mirror_id, published=published
+        )
 
     def _goes_on(
         self,
@@ -287,7 +289,7 @@ class MirrorMaker:
             with_keys=with_keys,
             # Workers write the files of the table.
             table=(self._lake.paths.mirror(mirror.mirror_id), layout),
-            watched={key for found in doubts.values() for key, _ in found},
+            watched={key for keys in doubts.values() for key, _ in keys},
         )
 
     def make_new(self, plan: Plan) -> None:
@@ -309,16 +311,16 @@ class MirrorMaker:
             f"folding {counted(sum(rows for _, rows, _ in wanted), 'change')} of "
             f"{counted(len(wanted), 'new table')}"
         )
-        found = attempted(
+        folds = attempted(
             lambda: self._changes.folded_into_files(
                 [(mirror, rows, writer.begin_empty()) for mirror, rows, writer in wanted],
                 until=self._tso,
             ),
             f"folding {counted(len(wanted), 'new mirror')} at once",
         )
-        if isinstance(found, Failure) or not found:
+        if isinstance(folds, Failure) or not folds:
             return  # then they are made one by one, which shows the one that fails
-        for (mirror, _, writer), folded in zip(wanted, found, strict=True):
+        for (mirror, _, writer), folded in zip(wanted, folds, strict=True):
             result = attempted(
                 lambda mirror=mirror, writer=writer, folded=folded: self._written(
                     mirror, writer, folded, None, {}
@@ -340,29 +342,29 @@ class MirrorMaker:
         changed: bool,
     ) -> MirrorCut:
         """Replace the rows that changed since the last cut."""
-        made = self._carried(mirror, before.mirror)
+        entry = self._carried(mirror, before.mirror)
         if altered:
-            made = replace(made, hidden=known_hidden(mirror, before.mirror.hidden))
+            entry = replace(entry, hidden=known_hidden(mirror, before.mirror.hidden))
         if not changed:
             if not altered and not writer.is_ahead:
-                return made
+                return entry
             mode = Mode.ALTER if altered else Mode.CHANGE
             version = writer.change(None, (), (), self._metadata(mirror, mode=mode))
-            return replace(made, version=version, mode=mode)
+            return replace(entry, version=version, mode=mode)
         doubts = self._misfits.doubts(mirror)
         folded = self._folded(mirror, writer, before, doubts, with_keys=True)
         counts, keys = folded.counts, folded.keys
         assert keys is not None
         self._misfits.quarantine(mirror, folded, is_fold=False)
-        made = replace(
-            made,
+        entry = replace(
+            entry,
             hidden=hidden_columns(mirror, folded),
             lenient_casts=casts_listed(counts.casts),
-            quarantined=made.quarantined + counts.errors,
+            quarantined=entry.quarantined + counts.errors,
         )
         is_nothing = not keys.flags.num_rows
         if is_nothing and not altered and not writer.is_ahead:
-            return made
+            return entry
         mode = Mode.ALTER if is_nothing and altered else Mode.CHANGE
         changes = _Changes(mirror, keys, writer)
         version = writer.change(
@@ -373,13 +375,13 @@ class MirrorMaker:
         )
         void = self._misfits.close_void(folded, doubts)
         return replace(
-            made,
+            entry,
             version=version,
-            rows=made.rows + changes.put(counts.puts) - changes.gone,
-            quarantined=made.quarantined - void,
+            rows=entry.rows + changes.put(counts.puts) - changes.gone,
+            quarantined=entry.quarantined - void,
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=made.unknown_deletes + changes.unknown_deletes,
+            unknown_deletes=entry.unknown_deletes + changes.unknown_deletes,
         )
 
     def _metadata(self, mirror: MirrorPlan, **more: object) -> Mapping[str, object]:
@@ -400,7 +402,7 @@ class MirrorMaker:
         ):
             # If the change log was truncated, changes are folded after its base.
             base = self._changes.truncation_point.base_of(mirror.mirror_id)
-            made = self._overwrite_history(mirror, base, writer)
+            history = self._overwrite_history(mirror, base, writer)
         else:
             base = before
             is_own = goes_on_from(mirror, base)
@@ -409,11 +411,11 @@ class MirrorMaker:
                 # A manual compaction keeps the rows; a vacuum will remove the files they had.
                 same = same_rows_at(writer.table, published)
             if same is not None:
-                made = _MadeHistory(version=same, rows=base.mirror.history_rows or 0, unread=0)
+                history = _MadeHistory(version=same, rows=base.mirror.history_rows or 0, unread=0)
             elif is_own and self._goes_on(writer, HistoryLayout, mirror, base):
-                made = self._change_history(mirror, base, writer)
+                history = self._change_history(mirror, base, writer)
             else:
-                made = self._overwrite_history(mirror, base, writer)
+                history = self._overwrite_history(mirror, base, writer)
         was = None if base is None else base.mirror
         if was is None or was.history_since is None:
             since = self._changes.truncation_point.tso_of(mirror.mirror_id)
@@ -424,9 +426,9 @@ class MirrorMaker:
             first = first.earlier
         return replace(
             entry,
-            history_version=made.version,
-            history_rows=made.rows,
-            history_unread=made.unread + ((was.history_unread or 0) if was else 0),
+            history_version=history.version,
+            history_rows=history.rows,
+            history_unread=history.unread + ((was.history_unread or 0) if was else 0),
             history_digest=mirror.past_digest,
             history_since=max(since, first.exported.ts if first.exported else 0),
         )
@@ -447,16 +449,16 @@ class MirrorMaker:
         changed, counts = _may_end(operations, schema)
         rows = changed.drop_columns("key")
         keys = _keys_of(rows.rename_columns([*schema.identity, layout.rescued]), layout)
-        found = writer.find(keys, count=len(counts), current=layout.valid_to)
+        places = writer.find(keys, count=len(counts), current=layout.valid_to)
         # Of equal rows without a key the oldest end.
-        found, rows, numbers = writer.first(found, counts, layout.valid_from)
+        places, rows, numbers = writer.first(places, counts, layout.valid_from)
         current = current_operations(
             rows.rename_columns(layout.places), changed["key"].take(pa.array(numbers)), schema
         )
         table = writer.table, writer.layout()
         versions = self._histories.after(current, operations, schema, table)
         version = writer.change(
-            found, _rows_here(versions.rows), versions.rows.files, self._metadata(plan)
+            places, _rows_here(versions.rows), versions.rows.files, self._metadata(plan)
         )
         count = (base.mirror.history_rows or 0) - current.num_rows + versions.begun
         return _MadeHistory(version=version, rows=count, unread=versions.unread)
@@ -516,15 +518,15 @@ def _origin(
 
     `origins` are those of the upstream columns (`RowCarrier.origins`); None if values are cast.
     """
-    own = new.names[len(new.schema.columns) :]
-    if own != old.names[len(old.schema.columns) :]:
+    added_names = new.names[len(new.schema.columns) :]
+    if added_names != old.names[len(old.schema.columns) :]:
         return None
     if origins is None or any(value is not None for _, value in origins.values()):
         return None
     origin: dict[str, str | None] = {
         column.name: origins[column.name][0] for column in new.schema.columns
     }
-    origin |= {name: name for name in own}
+    origin |= {name: name for name in added_names}
     types = {item.name: item.type for item in old.arrow}
     for item in new.arrow:
         source = origin[item.name]
@@ -540,8 +542,8 @@ class _Changes:
         self._layout = MirrorLayout(schema=mirror.schema)
         self._keys = keys
         self._writer = writer
-        found = _keys_of(keys.rows, self._layout)
-        self.found: FoundKeys = writer.find(found, count=keys.flags.num_rows)
+        row_keys = _keys_of(keys.rows, self._layout)
+        self.found: FoundKeys = writer.find(row_keys, count=keys.flags.num_rows)
         self._is_there = self.found.counts > 0
         self._is_bag = not mirror.schema.handle_key
         unknown = np.maximum(0, -(self.found.counts + self._flag("least")))
@@ -569,8 +571,8 @@ class _Changes:
             return
         marks = self._keys.rows[self._layout.rescued].to_pylist()
         for rows, numbers in self.found.rows(self._keeps, self._writer):
-            own = [dict(marks[number])[PARTIAL] for number in numbers.tolist()]
-            yield marked(rows, self._layout.rescued, own)
+            row_marks = [dict(marks[number])[PARTIAL] for number in numbers.tolist()]
+            yield marked(rows, self._layout.rescued, row_marks)
         yield self._as_rows(np.flatnonzero(self._keeps & ~self._is_there))
 
     def _as_rows(self, places: np.ndarray) -> pa.Table:

@@ -64,9 +64,9 @@ class Misfits:
     @cached_property
     def _faults(self) -> Mapping[str, list[dict[str, Any]]]:
         """The changes that the last cut has in quarantine, by the id of the mirror."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        by_mirror: dict[str, list[dict[str, Any]]] = {}
         if not self._counted:
-            return found
+            return by_mirror
         cited = cited_names(self._lake.paths, self._counted)
         by_name: dict[TableName, list[MirrorPlan]] = {}
         for plan in self._plans:
@@ -80,8 +80,8 @@ class Misfits:
             # A change of a dropped table goes with the table that has its name now, which never
             # reads it.
             for plan in owners or [plan for plan in by_name.get(was, ()) if plan.name == was]:
-                found.setdefault(plan.mirror_id, []).append(row)
-        return found
+                by_mirror.setdefault(plan.mirror_id, []).append(row)
+        return by_mirror
 
     def has_open(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror would have rows from its quarantined changes if they fitted."""
@@ -102,16 +102,16 @@ class Misfits:
             return
         batch = self._changes.batch
         with self._lock:
-            known = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
-            met: set[Place] = set()
+            quarantined = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
+            refused: set[Place] = set()
 
             def new() -> Iterator[pa.Table]:
                 for faults in folded.faults.tables():
                     rows = apply_faults(faults, mirror.database, mirror.table, batch)
                     places = places_in(rows)
-                    met.update(places)
+                    refused.update(places)
                     yield rows.filter(
-                        pa.array([place not in known for place in places], pa.bool_())
+                        pa.array([place not in quarantined for place in places], pa.bool_())
                     )
 
             append_faults(self._lake.paths, new(), app_id="apply")
@@ -121,8 +121,8 @@ class Misfits:
                 place
                 for row in faults
                 if begin < row["commit_ts"] <= self._tso
-                and (place := place_of(row)) in known
-                and place not in met
+                and (place := place_of(row)) in quarantined
+                and place not in refused
             ]
             close_rows(self._lake.paths, "apply", fixed, Closing.REDRIVE)
 
@@ -134,18 +134,18 @@ class Misfits:
             if mirror.floor_ts < row["commit_ts"] <= self._last_tso
         ]
         rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
-        found: Doubts = {}
+        doubts: Doubts = {}
         if rows is None:
-            return found
+            return doubts
         convert = change_operations(mirror, self._lake.changefeed.timezone)
         for batch in convert(rows.to_batches()):
             for operation in batch.select(["key", "sequence", "reason"]).to_pylist():
                 if operation["reason"] is not None:
                     sequence = operation["sequence"]
-                    found.setdefault(place_of(sequence), []).append(
+                    doubts.setdefault(place_of(sequence), []).append(
                         (operation["key"], sequence["commit_ts"])
                     )
-        return found
+        return doubts
 
     def close_void(self, folded: Folded, doubts: Doubts) -> int:
         """Close quarantined changes of rows that a later whole change has replaced.
@@ -155,8 +155,8 @@ class Misfits:
         """
         void = [
             place
-            for place, found in doubts.items()
-            if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in found)
+            for place, keys in doubts.items()
+            if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in keys)
         ]
         with self._lock:
             close_rows(self._lake.paths, "apply", void, Closing.LATER_CHANGE)

@@ -109,8 +109,8 @@ class FoundKeys:
         self, wanted: np.ndarray[Any, np.dtype[np.bool_]], writer: "TableWriter"
     ) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yield the rows of wanted keys, file by file, with each row's key number."""
-        for file, found in self.files:
-            chosen = found.where(wanted)
+        for file, hits in self.files:
+            chosen = hits.where(wanted)
             if len(chosen.positions):
                 yield writer.rows_at(file, chosen), chosen.keys
 
@@ -262,7 +262,7 @@ class TableWriter:
         """
         stored = {item["name"]: stored_name(item) for item in self._state.fields}
         types = {item.name: item.type for item in self.schema}
-        found: list[LiveRows] = []
+        files: list[LiveRows] = []
         for action in self._state.files:
             deleted = vector_of(self.table, action)
             path = file_of(self.table, action)
@@ -270,7 +270,7 @@ class TableWriter:
             if rows is None:
                 rows = read_footer(path).num_rows
                 action = with_counts(action, rows)
-            found.append(
+            files.append(
                 LiveRows(
                     action=action,
                     searched=SearchedFile(
@@ -285,11 +285,11 @@ class TableWriter:
                     left=rows - (0 if deleted is None else deleted.cardinality),
                 )
             )
-        return found
+        return files
 
-    def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
+    def rows_at(self, file: LiveRows, hits: FoundRows) -> pa.Table:
         """Return rows of a file with the table's columns."""
-        return rows_at(file.searched, found.positions, self.schema, self._stored_names(file))
+        return rows_at(file.searched, hits.positions, self.schema, self._stored_names(file))
 
     def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
         """Return the places of keys.
@@ -297,12 +297,12 @@ class TableWriter:
         If `current` is given, only rows in which this column is NULL are wanted.
         """
         files = self.live(current)
-        own = [file for file in files if _may_have(file, keys)]
+        candidates = [file for file in files if _may_have(file, keys)]
         runs_on = executor(
             self.spark,
             self.table,
             f"finding rows of {self.label}",
-            rows=sum(file.rows for file in own),
+            rows=sum(file.rows for file in candidates),
             size=0,
             lightness=_SEARCHED,
         )
@@ -311,44 +311,44 @@ class TableWriter:
             for part in parts:
                 yield find(part, keys)
 
-        found = dict(
+        by_file = dict(
             zip(
-                (id(file) for file in own),
-                runs_on.run(step, [file.searched for file in own], tasks=len(own)),
+                (id(file) for file in candidates),
+                runs_on.run(step, [file.searched for file in candidates], tasks=len(candidates)),
                 strict=True,
             )
         )
         nothing = FoundRows(positions=np.empty(0, np.int64), keys=np.empty(0, np.int64))
-        together = [(file, found.get(id(file), nothing)) for file in files]
+        together = [(file, by_file.get(id(file), nothing)) for file in files]
         numbers = [rows.keys for _, rows in together]
         counts = np.bincount(np.concatenate([*numbers, np.empty(0, np.int64)]), minlength=count)
         return FoundKeys(files=together, counts=counts)
 
     def first(
-        self, found: FoundKeys, most: Numbers, column: str
+        self, places: FoundKeys, most: Numbers, column: str
     ) -> tuple[FoundKeys, pa.Table, Numbers]:
         """Return the first of the found rows of each key.
 
         Args:
-            found: the found rows.
+            places: the places of the found rows.
             most: how many rows of each key are wanted, at most.
             column: the column that orders the rows of a key.
 
         Returns:
             Their places, they themselves, and the key number of each.
         """
-        read = [self.rows_at(file, own) for file, own in found.files if len(own.positions)]
+        read = [self.rows_at(file, hits) for file, hits in places.files if len(hits.positions)]
         rows = pa.concat_tables([self.schema.empty_table(), *read])
-        numbers = np.concatenate([*(own.keys for _, own in found.files), np.empty(0, np.int64)])
+        numbers = np.concatenate([*(hits.keys for _, hits in places.files), np.empty(0, np.int64)])
         order = np.lexsort([rows[column].to_numpy(), numbers])
         ordered = numbers[order]
         chosen = np.zeros(len(numbers), np.bool_)
         chosen[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered) < most[ordered]
         # The last part is empty.
-        parts = np.split(chosen, np.cumsum([len(own.keys) for _, own in found.files]))[:-1]
+        parts = np.split(chosen, np.cumsum([len(hits.keys) for _, hits in places.files]))[:-1]
         files = [
-            (file, FoundRows(positions=own.positions[part], keys=own.keys[part]))
-            for (file, own), part in zip(found.files, parts, strict=True)
+            (file, FoundRows(positions=hits.positions[part], keys=hits.keys[part]))
+            for (file, hits), part in zip(places.files, parts, strict=True)
         ]
         numbers = numbers[chosen]
         counts = np.bincount(numbers, minlength=len(most))
@@ -380,34 +380,34 @@ class TableWriter:
         """
         together = [(file, None) for file in self.live()] if found is None else found.files
         fates: list[tuple[LiveRows, FoundRows | None, Fate]] = []
-        for file, own in together:
-            lost = 0 if own is None else len(own.positions)
-            fates.append((file, own, fate_of(file, lost, has_vectors=not self.portable)))
+        for file, hits in together:
+            lost = 0 if hits is None else len(hits.positions)
+            fates.append((file, hits, fate_of(file, lost, has_vectors=not self.portable)))
         new = in_row_groups(rows)
         # Enough to count the new rows if they are few.
         head = list(islice(new, 1))
-        joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
+        joined = [(file, hits) for file, hits, fate in fates if fate is Fate.JOINED]
         least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
-        others = [(file, own, fate) for file, own, fate in fates if fate in _STAYING]
+        others = [(file, hits, fate) for file, hits, fate in fates if fate in _STAYING]
         if least:
             chosen = {id(file) for file in about_as_large([file for file, *_ in others], least)}
-            joined += ((file, own) for file, own, _ in others if id(file) in chosen)
+            joined += ((file, hits) for file, hits, _ in others if id(file) in chosen)
             others = [item for item in others if id(item[0]) not in chosen]
         written = self._write(chain(head, new, _tables(self._left(joined))))
         written += self._copied(
-            [[(file, own)] for file, own, fate in others if fate is Fate.COPIED]
+            [[(file, hits)] for file, hits, fate in others if fate is Fate.COPIED]
         )
-        kept = [file.action for file, _, fate in others if fate is Fate.KEPT]
+        unchanged = [file.action for file, _, fate in others if fate is Fate.KEPT]
         losing = [
-            (file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None
+            (file, hits) for file, hits, fate in others if fate is Fate.MARKED and hits is not None
         ]
-        vectors = [vector_with(file.searched.deleted, own.positions) for file, own in losing]
+        vectors = [vector_with(file.searched.deleted, hits.positions) for file, hits in losing]
         marked = [
             with_vector(file.action, vector)
             for (file, _), vector in zip(losing, write_vectors(self.table, vectors), strict=True)
         ]
         state = with_features(self._state, VECTORS) if marked else self._state
-        return self._commit(state, [*kept, *marked], [*files, *written], metadata)
+        return self._commit(state, [*unchanged, *marked], [*files, *written], metadata)
 
     def replace(
         self, rows: Iterable[pa.Table], files: Sequence[WrittenFile], metadata: Mapping[str, Any]
@@ -434,20 +434,20 @@ class TableWriter:
         groups = compacted_together(files, few)
         joined = {id(file) for group in groups for file in group}
         written = self._copied([[(file, None) for file in group] for group in groups])
-        kept = [file.action for file in files if id(file) not in joined]
-        own = self._state.metadata
+        unchanged = [file.action for file in files if id(file) not in joined]
+        table_metadata = self._state.metadata
         configuration = {**self._state.configuration, **self._configuration}
-        state = replace(self._state, metadata={**own, "configuration": configuration})
-        return self._commit(state, kept, written, metadata, changes_rows=False)
+        state = replace(self._state, metadata={**table_metadata, "configuration": configuration})
+        return self._commit(state, unchanged, written, metadata, changes_rows=False)
 
     def _left(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Rows:
         deleted: dict[AnyPath, DeletionVector] = {}
-        for file, found in files:
-            own = file.searched.deleted
-            if found is not None and len(found.positions):
-                own = vector_with(own, found.positions)
-            if own is not None:
-                deleted[file.searched.path] = own
+        for file, hits in files:
+            vector = file.searched.deleted
+            if hits is not None and len(hits.positions):
+                vector = vector_with(vector, hits.positions)
+            if vector is not None:
+                deleted[file.searched.path] = vector
         names = self._stored_names(files[0][0]) if files else None
         paths = [file.searched.path for file, _ in files]
         return Rows.of_files(paths, self.schema, names, deleted)
@@ -478,19 +478,19 @@ class TableWriter:
             for rows in some:
                 yield write_rows(table, layout, _tables(rows))
 
-        found = runs_on.run(step, list(map(self._left, groups)), tasks=len(groups))
-        return [file for own in found for file in own]
+        by_group = runs_on.run(step, list(map(self._left, groups)), tasks=len(groups))
+        return [file for files in by_group for file in files]
 
     def _commit(
         self,
         state: LogState,
-        kept: Sequence[Action],
+        actions: Sequence[Action],
         files: Sequence[WrittenFile],
         metadata: Mapping[str, Any],
         *,
         changes_rows: bool = True,
     ) -> int:
-        wanted = replace(state, files=kept)
+        wanted = replace(state, files=actions)
         newest = self._newest
         is_same = not files and newest.version >= 0 and newest.metadata == wanted.metadata
         if is_same and not any(file_changes(newest, wanted)):

@@ -161,8 +161,8 @@ class TruncationPoint:
 
     def place_of(self, mirror_id: str) -> tuple[int, int]:
         """Return the TSO of a mirror's base and the newest batch in it; (0, 0) without one."""
-        kept = self._kept.get(mirror_id)
-        return (self.tso, self.batch) if kept is None else self.place_of_kept(kept)
+        table = self._kept.get(mirror_id)
+        return (self.tso, self.batch) if table is None else self.place_of_kept(table)
 
     def place_of_kept(self, kept: KeptTable) -> tuple[int, int]:
         """Return the same of a table that does not rest on the newest base."""
@@ -173,8 +173,8 @@ class TruncationPoint:
 
     def base_of(self, mirror_id: str) -> Base | None:
         """Return the base of a mirror; None if it has none or is not in it."""
-        kept = self._kept.get(mirror_id)
-        cut = self.cut if kept is None else self._cut(kept.base)
+        table = self._kept.get(mirror_id)
+        cut = self.cut if table is None else self._cut(table.base)
         mirror = None if cut is None else self._mirrors[cut.number].get(mirror_id)
         return None if cut is None or mirror is None else Base(mirror=mirror, tso=cut.tso)
 
@@ -256,8 +256,8 @@ def truncation_point_of(paths: LakePaths, table: LogState | None) -> TruncationP
     stored = _stored(table)
     if stored is None:
         return TruncationPoint()
-    kept = tuple(_kept_tables(stored["kept"]))
-    numbers = {stored["base"], *(item.base for item in kept)} - {0}
+    tables = tuple(_kept_tables(stored["kept"]))
+    numbers = {stored["base"], *(item.base for item in tables)} - {0}
     # The cuts that a new generation starts from are published ones.
     published = paths.of(paths.generation)
     cuts = {number: cut for number in numbers for cut in read_cuts(published, number=number)}
@@ -272,7 +272,9 @@ def truncation_point_of(paths: LakePaths, table: LogState | None) -> TruncationP
         if number in cuts
     }
     base = cuts.pop(stored["base"], None)
-    return TruncationPoint(batch=0 if base is None else base.batch, cut=base, kept=kept, older=cuts)
+    return TruncationPoint(
+        batch=0 if base is None else base.batch, cut=base, kept=tables, older=cuts
+    )
 
 
 def _stored(table: LogState | None) -> dict[str, Any] | None:

@@ -67,13 +67,13 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
     """
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
-    found = _files(path, mirror.version)
+    files = _files(path, mirror.version)
     rows = layout.arrow.empty_table()
     with reading(path, mirror.version):
-        for file in found.files.items():
+        for file in files.files.items():
             if rows.num_rows >= limit:
                 break
-            batches = replace(found, files=dict([file])).rows(layout.arrow).read(most=limit)
+            batches = replace(files, files=dict([file])).rows(layout.arrow).read(most=limit)
             wanted = islice((item for item in batches if item.num_rows), limit - rows.num_rows)
             rows = pa.concat_tables([rows, pa.Table.from_batches(list(wanted), layout.arrow)])
     return rows.slice(0, limit)

@@ -282,11 +282,11 @@ def check_names(names: Iterable[str], position: str) -> None:
     Raises:
         WireError: a name is empty, or two differ by their case alone.
     """
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
         if not name:
             raise WireError("empty_text", position, "column names that are not empty", "''")
-        other = known.setdefault(name.lower(), name)
+        other = spellings.setdefault(name.lower(), name)
         if other != name:
             raise WireError(
                 "duplicate_column",

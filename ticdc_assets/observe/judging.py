@@ -311,9 +311,9 @@ def judge_quarantine(
     changefeed: str, faults: Iterable[Faults], seen_until: datetime | None = None
 ) -> Verdict:
     """Judge whether rows opened since `seen_until`; if it is None, all are new."""
-    found = list(faults)
-    new = [item for item in found if seen_until is None or item.since > seen_until]
-    total = sum(item.rows for item in found)
+    open_faults = list(faults)
+    new = [item for item in open_faults if seen_until is None or item.since > seen_until]
+    total = sum(item.rows for item in open_faults)
     if new:
         counts: Counter[str] = Counter()
         for item in new:
@@ -326,7 +326,7 @@ def judge_quarantine(
             f"`ticdc-assets redrive {changefeed}`.",
         )
     older = counted(total, "older one is", "older ones are")
-    remaining = f"; {older} still open" if found else ", and nothing is open"
+    remaining = f"; {older} still open" if open_faults else ", and nothing is open"
     return Verdict(Level.OK, f"Nothing new in quarantine{remaining}.")
 
 

@@ -227,19 +227,19 @@ def read_schemas(
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
     if listed is None:
         return (), 0
-    known: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    by_table: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for database, table, version, valid_from in zip(
         *(listed[name].to_pylist() for name in _LISTED_COLUMNS), strict=True
     ):
         if tables is None or (database, table) in tables:
-            known.setdefault((database, table), []).append((valid_from, version))
-    shown = sorted(known, key=lambda name: (-max(known[name])[0], *name))
+            by_table.setdefault((database, table), []).append((valid_from, version))
+    shown = sorted(by_table, key=lambda name: (-max(by_table[name])[0], *name))
     if tables is None:
         shown = shown[:SCHEMA_TABLES_SHOWN]
     # The version before shows what differs.
-    needed = {name: set(sorted(known[name])[-most - 1 :]) for name in shown}
-    moments = {valid_from for own in needed.values() for valid_from, _ in own}
-    found = read_table(
+    needed = {name: set(sorted(by_table[name])[-most - 1 :]) for name in shown}
+    moments = {valid_from for versions in needed.values() for valid_from, _ in versions}
+    registry = read_table(
         paths.schema_registry,
         ds.field("database").isin(pa.array({name[0] for name in needed}, pa.string()))
         & ds.field("table").isin(pa.array({name[1] for name in needed}, pa.string()))
@@ -247,7 +247,7 @@ def read_schemas(
         columns=[*_LISTED_COLUMNS, "source", "sql", "schema"],
     )
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {name: [] for name in needed}
-    for row in [] if found is None else found.to_pylist():
+    for row in [] if registry is None else registry.to_pylist():
         name = (row["database"], row["table"])
         if (row["valid_from"], row["schema_version"]) in needed.get(name, ()):
             rows[name].append(row)
@@ -255,24 +255,24 @@ def read_schemas(
         SchemaFigures(
             database=name[0],
             table=name[1],
-            total=len(known[name]),
-            versions=_versions(own, min(most, len(known[name]))),
+            total=len(by_table[name]),
+            versions=_versions(versions, min(most, len(by_table[name]))),
         )
-        for name, own in rows.items()
+        for name, versions in rows.items()
     )
-    return tuple(figures), len(known)
+    return tuple(figures), len(by_table)
 
 
 def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
     schemas = [schema_from_text(row["schema"]) for row in rows]
-    found: list[VersionFigures] = []
+    figures: list[VersionFigures] = []
     for row, schema, before in zip(rows, schemas, [None, *schemas[:-1]], strict=True):
         changes: tuple[str, ...] = ()
         if before is not None:
             statements = parse_ddl_script(row["sql"]) if row["sql"] else ()
             changes = differences(before, schema, statements=statements, shows_defaults=True)
-        found.append(
+        figures.append(
             VersionFigures(
                 version=row["schema_version"],
                 valid_from=row["valid_from"],
@@ -282,4 +282,4 @@ def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, .
                 is_first=before is None,
             )
         )
-    return tuple(found[::-1][:count])
+    return tuple(figures[::-1][:count])

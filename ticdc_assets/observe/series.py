@@ -148,8 +148,8 @@ def read_cut_history(
         return CutHistory(points=(), counted_from=None, table_changes={})
     # A cut published between the two reads belongs to the next page.
     void = void_numbers(paths)
-    known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
-    rows = _cut_rows(paths, known & (ds.field("published_at") >= pa.scalar(since)))
+    condition = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
+    rows = _cut_rows(paths, condition & (ds.field("published_at") >= pa.scalar(since)))
     first = min((row["number"] for row in rows), default=newest.number + 1) - 1
     while first in void:
         first -= 1
@@ -215,8 +215,8 @@ def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]
     if table is None:
         return ()
     backlogs = list_sums(table["partitions"], _backlogs)
-    found = table.drop_columns(["partitions"]).append_column("backlog", pa.array(backlogs))
-    rows = found.sort_by("number").drop_columns(["number"]).to_pylist()
+    landings = table.drop_columns(["partitions"]).append_column("backlog", pa.array(backlogs))
+    rows = landings.sort_by("number").drop_columns(["number"]).to_pylist()
     return tuple(LandingPoint(**row) for row in rows)
 
 
@@ -381,10 +381,10 @@ def thinned(series: Series, limit: int = 2000) -> Series:
         return series
     times, values = np.array(series.times), np.array(series.values)
     edges = np.linspace(times[0], times[-1], max(1, limit // 4) + 1)
-    kept: set[int] = set()
+    indices: set[int] = set()
     inner = np.searchsorted(times, edges[1:-1], side="right")
     for start, stop in pairwise(np.unique([0, *inner, len(times)]).tolist()):
         part = values[start:stop]
-        kept |= {start, start + int(part.argmin()), start + int(part.argmax()), stop - 1}
-    order = sorted(kept)
+        indices |= {start, start + int(part.argmin()), start + int(part.argmax()), stop - 1}
+    order = sorted(indices)
     return Series(tuple(times[order].tolist()), tuple(values[order].tolist()))

@@ -203,10 +203,10 @@ class Status:
     def quiet_seconds(self) -> float | None:
         """How much upstream time passed with watermarks only; None without a watermark."""
         watermark = self.watermark.watermark_ts
-        known = [ts for ts in (self.newest_change, self.first_watermark) if ts is not None]
-        if watermark is None or not known:
+        moments = [ts for ts in (self.newest_change, self.first_watermark) if ts is not None]
+        if watermark is None or not moments:
             return None
-        return max(0, physical_ms(watermark) - physical_ms(max(known))) / 1000
+        return max(0, physical_ms(watermark) - physical_ms(max(moments))) / 1000
 
     @property
     def quarantined(self) -> Mapping[str, int]:

@@ -173,10 +173,10 @@ def table_statuses(
     failed = {item.mirror_id: item for item in cut.failed}
     cut_ms, last = physical_ms(cut.tso), last_changes or {}
 
-    def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
+    def status(name: tuple[str, str], key: object, *missing_ms: int, **fields: Any) -> TableStatus:
         """Return a table that lacks changes since some moments, and since its first held row."""
-        own, untaken = held.pop(key, []), held.pop(name, [])
-        waiting, account = [*own, *untaken], lost.pop(name, None)
+        mirror_rows, untaken = held.pop(key, []), held.pop(name, [])
+        waiting, account = [*mirror_rows, *untaken], lost.pop(name, None)
         first = [item.min_ts for item in waiting]
         first += [] if account is None or account.first_ts is None else [account.first_ts]
         complete = min(cut_ms, *missing_ms, *map(physical_ms, first))
@@ -188,10 +188,10 @@ def table_statuses(
             lag_ms=max(0, now_ms - complete),
             held_since=min((item.since for item in waiting), default=None),
             last_change_ts=last.get(name),
-            held=known.pop("held", sum(item.rows for item in own))
+            held=fields.pop("held", sum(item.rows for item in mirror_rows))
             + sum(item.rows for item in untaken),
             unaccounted=0 if account is None else account.unaccounted,
-            **known,
+            **fields,
         )
 
     tables: list[TableStatus] = []

@@ -245,8 +245,8 @@ class Catalog:
             return part
         if kind is DdlKind.DROP:
             gone = self._with_id(event.pre_schema or sent)
-            known = self._known(gone) or gone
-            self._ended(known.name, event.commit_ts)
+            table = self._known(gone) or gone
+            self._ended(table.name, event.commit_ts)
             return replace(part, event=replace(event, schema=None, pre_schema=gone))
         before = event.pre_schema and self._with_id(event.pre_schema)
         if kind is DdlKind.EXCHANGE:
@@ -255,8 +255,8 @@ class Catalog:
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
                 if other is not None:
-                    made = self._derived_id(other.name)
-                    self._tables.put(replace(other, table_id=made))
+                    other_id = self._derived_id(other.name)
+                    self._tables.put(replace(other, table_id=other_id))
         elif kind is DdlKind.CREATE:
             if self._tables.find(name) is not None:
                 self._ended(name, event.commit_ts)
@@ -274,8 +274,8 @@ class Catalog:
         return replace(part, event=replace(event, schema=sent, pre_schema=before))
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
-        found = self._tables.find(schema.name)
-        return found or self._tables.identified(schema.table_id)
+        table = self._tables.find(schema.name)
+        return table or self._tables.identified(schema.table_id)
 
     def _sent_before(self, schema: TableSchema) -> TableSchema | None:
         """Return the newest schema that was sent of a table before this version."""
@@ -294,8 +294,8 @@ class Catalog:
         if schema.has_id:
             return schema
         name = schema.name
-        known = self._tables.find(name)
-        return replace(schema, table_id=self._derived_id(name) if known is None else known.table_id)
+        table = self._tables.find(name)
+        return replace(schema, table_id=self._derived_id(name) if table is None else table.table_id)
 
     def _ended(self, name: Name, ts: int) -> TableSchema | None:
         """Let the table of a name end at `ts`; return it, or None for an unknown name."""
@@ -380,9 +380,9 @@ class Catalog:
         notes = () if settled.certain else ("it is ambiguous which table took which name",)
         now: dict[Hashable, TableSchema] = {}
         for table in settled.tables:
-            known = self._tables.identified(table) if isinstance(table, int) else None
-            if known is not None:
-                now[table] = known
+            current = self._tables.identified(table) if isinstance(table, int) else None
+            if current is not None:
+                now[table] = current
         for schema in now.values():
             self._tables.take(schema.name)
         done: list[RegisteredDdl] = []
@@ -442,8 +442,8 @@ class Catalog:
                 return replace(part, event=new)
             after = replace(before, database=move.new[0], table=move.new[1])
             if part.statement.changes:
-                _, changed, found = self._changed(after, part)
-                after, notes = changed or after, (*notes, *found)
+                _, changed, added_notes = self._changed(after, part)
+                after, notes = changed or after, (*notes, *added_notes)
             return self._inferred(replace(part, event=new), (before, after, notes))
         # All steps of one table have one id before them, whatever its schemas say after each.
         if isinstance(table, int):
@@ -608,12 +608,12 @@ class GrowingCatalog:
             self._catalog.meet([seen])
             self._latest_row = max(commit_ts, self._latest_row)
             schema = self._catalog.in_force(database, table, commit_ts)
-        found = self._read.get((id(schema), shape))
-        if found is None:
+        cached = self._read.get((id(schema), shape))
+        if cached is None:
             if len(self._read) >= _MOST_READ:
                 self._read.clear()
-            found = self._read[id(schema), shape] = (schema, _read_with(schema, shape))
-        return found[1]
+            cached = self._read[id(schema), shape] = (schema, _read_with(schema, shape))
+        return cached[1]
 
 
 def _read_with(schema: TableSchema | None, shape: RowShape) -> TableSchema:

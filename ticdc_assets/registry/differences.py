@@ -62,8 +62,8 @@ def _column_differences(
         sides = ("NULL" if column.nullable else "NOT NULL" for column in (old, new))
         yield f"{new.name}: {' -> '.join(sides)}"
     if old.default != new.default:
-        known = (old.default_text, new.default_text)
-        texts = ("none" if text is None else text for text in known)
+        defaults = (old.default_text, new.default_text)
+        texts = ("none" if text is None else text for text in defaults)
         change = f"default {' -> '.join(texts)}" if shows_defaults else "another default"
         yield f"{new.name}: {change}"
 

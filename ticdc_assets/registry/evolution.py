@@ -144,7 +144,7 @@ def diff(
     defined = [item for statement in statements for item in statement.defined_columns]
     oldest = {definition.name.lower(): definition for definition in reversed(defined)}
     newest = {definition.name.lower(): definition for definition in defined}
-    kept: set[str] = set()
+    source_names: set[str] = set()
     steps: list[ColumnStep] = []
     for column in new.columns:
         name = column.name.lower()
@@ -153,7 +153,7 @@ def diff(
         if source is None or (name not in renames and source.name in renamed):
             steps.append(_added(column, oldest.get(name)))
             continue
-        kept.add(source.name)
+        source_names.add(source.name)
         is_modified = modified is None or name in modified
         if is_modified:
             column, source = _with_scale(column, source, newest.get(name))
@@ -162,7 +162,7 @@ def diff(
         from_version=old.version,
         to_version=new.version,
         columns=tuple(steps),
-        dropped=tuple(column.name for column in old.columns if column.name not in kept),
+        dropped=tuple(column.name for column in old.columns if column.name not in source_names),
         ddl_ts=ddl_ts,
     )
 
@@ -232,12 +232,12 @@ def _modified_columns(statements: Iterable[DdlStatement]) -> set[str] | None:
 def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozenset[str]]:
     """Return the names that the columns of the final `key` have after each of `steps`."""
     names = frozenset(key)
-    found: list[frozenset[str]] = []
+    by_step: list[frozenset[str]] = []
     for step in reversed(steps):
-        found.append(names)
+        by_step.append(names)
         if names:
             names = frozenset(source for source, name in step.renamed.items() if name in names)
-    return found[::-1]
+    return by_step[::-1]
 
 
 def added_value(item: ColumnStep, timezone: str, at: datetime | None) -> tuple[str | None, bool]:

@@ -327,9 +327,9 @@ class SchemaHistory:
         statement = entry.statements_beyond_schemas[0]
         if statement.action in _VIEW_ACTIONS:
             return changed
-        own = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
+        schema_source = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
         for schema, source in (
-            (event.schema and named_by_text(event.schema, statement), own),
+            (event.schema and named_by_text(event.schema, statement), schema_source),
             (event.pre_schema, SchemaSource.PRE_DDL),
             (_exchanged(event, statement), SchemaSource.EXCHANGE),
         ):
@@ -347,11 +347,11 @@ class SchemaHistory:
 
         A schema under the same name in another case counts if there is none under exactly this one.
         """
-        found = self._versions.get((database, table, version))
-        if found is None:
+        entry = self._versions.get((database, table, version))
+        if entry is None:
             key = self._spellings.get((*folded((database, table)), version))
-            found = None if key is None else self._versions[key]
-        return found.schema if found else None
+            entry = None if key is None else self._versions[key]
+        return entry.schema if entry else None
 
     def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""

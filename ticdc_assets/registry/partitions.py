@@ -129,35 +129,35 @@ def changed_partitions(
         return partitions_of(change.partitioning)
     if partitions is None or change.action is PartitionAction.REMOVE_PARTITIONING:
         return None
-    known, is_counted = partitions.definitions, partitions.method in _COUNTED
+    definitions, is_counted = partitions.definitions, partitions.method in _COUNTED
     match change.action:
         case PartitionAction.ADD if is_counted:
-            known += change.definitions
-            known = _numbered(known, len(known) + (change.count or 0))
+            definitions += change.definitions
+            definitions = _numbered(definitions, len(definitions) + (change.count or 0))
         case PartitionAction.ADD:
             if not change.definitions:
                 raise PartitionError("ADD PARTITION without partitions")
-            known += change.definitions
+            definitions += change.definitions
         case PartitionAction.DROP:
             dropped = set(emptied_partitions(partitions, change))
-            known = tuple(item for item in known if item.name not in dropped)
+            definitions = tuple(item for item in definitions if item.name not in dropped)
         case PartitionAction.COALESCE:
             count = change.count or 0
-            if not is_counted or not 0 < count < len(known):
+            if not is_counted or not 0 < count < len(definitions):
                 raise PartitionError(
                     "COALESCE PARTITION does not fit the partitions that are known"
                 )
-            known = known[:-count]
+            definitions = definitions[:-count]
         case PartitionAction.REORGANIZE if change.names:
             places = partitions.places(change.names)
             first, leaving = places[0], frozenset(places)
             if partitions.method in _RANGES and places[-1] + 1 - first != len(places):
                 raise PartitionError("REORGANIZE PARTITION of partitions that are not side by side")
-            left = [item for place, item in enumerate(known) if place not in leaving]
-            known = (*left[:first], *change.definitions, *left[first:])
+            left = [item for place, item in enumerate(definitions) if place not in leaving]
+            definitions = (*left[:first], *change.definitions, *left[first:])
         case _:
             return partitions
-    return _checked(replace(partitions, definitions=known))
+    return _checked(replace(partitions, definitions=definitions))
 
 
 # ----------------------------------------------------------------------------------------- rows

@@ -305,8 +305,8 @@ class Move:
 def moves_of(parts: Iterable[RegisteredDdl], tables: KnownTables) -> list[Move]:
     """Return the steps of renames; a part without names has none."""
     moves = _with_ids([move for part in parts if (move := _move(part, tables)) is not None])
-    known = _tables_meant(moves, tables)
-    return [replace(move, table_id=known.get(move.table_id)) for move in moves]
+    table_ids = _tables_meant(moves, tables)
+    return [replace(move, table_id=table_ids.get(move.table_id)) for move in moves]
 
 
 def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
@@ -325,7 +325,7 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
         new = said if folded(new) == folded(said) else new
     else:
         return None
-    known = None if table_id is None else tables.identified(table_id)
+    table = None if table_id is None else tables.identified(table_id)
     if before is not None:
         old: Name = before.name
     elif pair is not None:
@@ -333,13 +333,13 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
         moves_database = pair.old.database is None and pair.new.database is not None
         if moves_database and tables.find(old) is None:
             # The session's database, which the text leaves out, is not that of the new name.
-            if known is not None:
-                old = known.name
+            if table is not None:
+                old = table.name
             elif (other := tables.elsewhere(old)) is not None:
                 old = other.name
                 notes = ("RENAME does not say in which database the table was",)
-    elif known is not None:
-        old = known.name
+    elif table is not None:
+        old = table.name
     else:
         return None
     return Move(part=part, old=old, new=new, table_id=table_id, notes=notes)

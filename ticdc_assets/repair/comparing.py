@@ -194,20 +194,20 @@ class ComparedHistory(Compared):
     @property
     def shown(self) -> Sequence[str]:
         """The columns that name a version in an example."""
-        own = self.history
-        return (*super().shown, own.valid_from, own.op, own.valid_to, own.ended_by)
+        history = self.history
+        return (*super().shown, history.valid_from, history.op, history.valid_to, history.ended_by)
 
     def seen(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the beginnings of versions, without their ends, and the ends without beginnings.
 
         A version that is current has an end without a TSO.
         """
-        own, since = self.history, self.since
+        history, since = self.history, self.since
         for batch in super().seen(rows):
-            begins = pc.greater(batch.column(own.valid_from), since)
-            ends = pc.fill_null(pc.greater(batch.column(own.valid_to), since), True)
-            yield _without(batch.filter(begins), (own.valid_to, own.ended_by))
-            yield _without(batch.filter(ends), (own.valid_from, own.op))
+            begins = pc.greater(batch.column(history.valid_from), since)
+            ends = pc.fill_null(pc.greater(batch.column(history.valid_to), since), True)
+            yield _without(batch.filter(begins), (history.valid_to, history.ended_by))
+            yield _without(batch.filter(ends), (history.valid_from, history.op))
 
 
 def _without(rows: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
@@ -242,9 +242,9 @@ def content_of(lake: Lake, table: Compared) -> Content:
 
     parts = table.rows.parts()
     runs_on = _executor(lake, "adding up rows", table)
-    found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
-    rows, first, second = (sum(item[number] for item in found) for number in range(3))
-    text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in found), 0)}"
+    sums = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
+    rows, first, second = (sum(item[number] for item in sums) for number in range(3))
+    text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in sums), 0)}"
     return Content(rows=rows, content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
@@ -273,7 +273,7 @@ def column_differences(
     Their order counts if `ordered`.
     """
     ours, theirs = _types(mirror), _types(other)
-    found = [
+    clauses = [
         *(f"column {name!r} is not in the {noun}" for name in ours if name not in theirs),
         *(f"column {name!r} is only in the {noun}" for name in theirs if name not in ours),
         *(
@@ -282,9 +282,9 @@ def column_differences(
             if name in theirs and ours[name] != theirs[name]
         ),
     ]
-    if ordered and not found and list(ours) != list(theirs):
-        found.append("the columns are in another order")
-    return found
+    if ordered and not clauses and list(ours) != list(theirs):
+        clauses.append("the columns are in another order")
+    return clauses
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
@@ -296,12 +296,12 @@ def row_differences(lake: Lake, mirror: Compared, rebuilt: Compared) -> Differen
     """Return how the rows of two tables with the same columns differ."""
     numbers, keys = _keys_of(lake, _DIFFERING, EXAMPLES, mirror, rebuilt)
     ours, theirs = (_rows_of(lake, table, keys) if keys else {} for table in (mirror, rebuilt))
-    found = (
+    sample = (
         item
         for key in keys
         for item in _differences_of(rebuilt, ours.get(key, []), theirs.get(key, []))
     )
-    examples = sorted(found, key=lambda item: _json(item.key))
+    examples = sorted(sample, key=lambda item: _json(item.key))
     return Differences(counts=RowCounts(**numbers), examples=tuple(examples))
 
 
@@ -339,7 +339,9 @@ def repeated_keys(
     keys_alone = replace(table, rows=table.rows.select(names), names=names)
     numbers, keys = _keys_of(lake, _REPEATED, examples, keys_alone)
     rows = _rows_of(lake, table, keys) if keys else {}
-    repeated = [(_key_of(table, own[0]), sum(row.copies for row in own)) for own in rows.values()]
+    repeated = [
+        (_key_of(table, group[0]), sum(row.copies for row in group)) for group in rows.values()
+    ]
     return numbers.get("repeated", 0), sorted(repeated, key=lambda item: _json(item[0]))
 
 
@@ -433,8 +435,8 @@ class _Hashing:
     def sums(self, rows: pa.RecordBatch) -> tuple[int, ...]:
         """Return the number of rows, the sums of their hashes, and the xor of the first ones."""
         self._engine.register("hashed", self._comparable(rows))
-        (found,) = self._engine.execute(self._sums).fetchall()
-        return tuple(map(int, found)) if found[0] else (0, 0, 0, 0)
+        (sums,) = self._engine.execute(self._sums).fetchall()
+        return tuple(map(int, sums)) if sums[0] else (0, 0, 0, 0)
 
     def hashes(self, rows: pa.RecordBatch) -> pa.Table:
         self._engine.register("hashed", self._comparable(rows))
@@ -443,29 +445,29 @@ class _Hashing:
     def _comparable(self, rows: pa.RecordBatch) -> pa.Table:
         """Return columns that are equal if the rows are, with numbers as names."""
         names = rows.schema.names
-        known: list[Mapping[str, str | None]] = [{}] * rows.num_rows
+        texts: list[Mapping[str, str | None]] = [{}] * rows.num_rows
         if self._layout.rescued in names:
             rescued = rows.column(self._layout.rescued)
             if rescued.null_count < rows.num_rows:
-                known = [dict(item or ()) for item in rescued.to_pylist()]
+                texts = [dict(item or ()) for item in rescued.to_pylist()]
         columns: dict[str, pa.Array] = {}
         for number, name in enumerate(names):
             column = _bits(rows.column(name))
             if name == self._layout.rescued:
-                column = pa.array([_json(item) if item else None for item in known], pa.string())
+                column = pa.array([_json(item) if item else None for item in texts], pa.string())
             elif name == self._layout.commit_ts:
-                column = self._certain(column, known)
+                column = self._certain(column, texts)
             columns[f"c{number}"] = column
         for number, name in enumerate(self._key):
             columns[f"k{number}"] = columns[f"c{names.index(name)}"]
-            columns[f"r{number}"] = pa.array([item.get(name) for item in known], pa.string())
+            columns[f"r{number}"] = pa.array([item.get(name) for item in texts], pa.string())
         return pa.table(columns)
 
-    def _certain(self, stamps: pa.Array, known: list[Mapping[str, str | None]]) -> pa.Array:
+    def _certain(self, stamps: pa.Array, texts: list[Mapping[str, str | None]]) -> pa.Array:
         """Return the commit ts of rows, NULL where it is not compared."""
         if not self._layout.schema.handle_key:
             return pa.nulls(len(stamps), stamps.type)
-        partial = pa.array([PARTIAL in item for item in known])
+        partial = pa.array([PARTIAL in item for item in texts])
         return pc.if_else(partial, pa.scalar(None, stamps.type), stamps)
 
 
@@ -513,33 +515,33 @@ def _rows_of(lake: Lake, table: Compared, keys: Sequence[_Key]) -> dict[_Key, li
     first_hashes = pa.array(sorted({key for key, _ in wanted}), pa.uint64())
 
     def chosen(parts: Iterable[Rows]) -> Iterator[_Found]:
-        found: _Found = {}
+        by_hashes: _Found = {}
         for rows, hashing in _hashed(table, _read(parts)):
             hashes = hashing.hashes(rows)
             places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
             columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
             for place, *numbers in zip(places.to_pylist(), *columns, strict=True):
-                own = tuple(numbers)
-                copies, row = found.get(own, (0, None))
+                row_hashes = tuple(numbers)
+                copies, row = by_hashes.get(row_hashes, (0, None))
                 if row is None:
                     # A slice would keep, and send, all rows of its batch.
                     row = rows.take(pa.array([place]))
-                found[own] = (copies + 1, row)
-        yield found
+                by_hashes[row_hashes] = (copies + 1, row)
+        yield by_hashes
 
     runs_on = _executor(lake, "reading rows that differ", table)
     rows: _Found = {}
     for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
         for hashes, (copies, row) in part.items():
             rows[hashes] = (copies + rows.get(hashes, (0, row))[0], row)
-    found: dict[_Key, list[_Row]] = {}
+    by_key: dict[_Key, list[_Row]] = {}
     for hashes, (copies, row) in sorted(rows.items(), key=itemgetter(0)):
         if hashes[:2] in wanted:
             texts, (values,) = _texts(row, table.layout, lake.changefeed.timezone), row.to_pylist()
-            found.setdefault(hashes[:2], []).append(
+            by_key.setdefault(hashes[:2], []).append(
                 _Row(hashes=hashes[2:], texts=texts, values=values, copies=copies)
             )
-    return found
+    return by_key
 
 
 _Found: TypeAlias = dict[tuple[int, ...], tuple[int, pa.RecordBatch]]
@@ -553,8 +555,8 @@ def _texts(row: pa.RecordBatch, layout: MirrorLayout, timezone: str) -> dict[str
         (texts,) = canonical_rows(row, layout, timezone)
     except (InputError, ValueError, ArithmeticError):
         texts = {column.name: _shown(values[column.name]) for column in layout.schema.columns}
-    own = (name for name in row.schema.names if name not in texts and name != layout.rescued)
-    return {**texts, **{name: _shown(values[name]) for name in own}}
+    names = (name for name in row.schema.names if name not in texts and name != layout.rescued)
+    return {**texts, **{name: _shown(values[name]) for name in names}}
 
 
 def _shown(value: object) -> str | None:

@@ -85,7 +85,7 @@ class DiffedTable:
         if self.equal:
             return f"equal{self._but}"
         counts = self.counts
-        found = [
+        clauses = [
             counted(count, f"row {one}", f"rows {many}")
             for count, one, many in (
                 (counts.changed, "differs", "differ"),
@@ -95,7 +95,7 @@ class DiffedTable:
             )
             if count
         ]
-        return "; ".join([*found, *self.findings]) + self._but
+        return "; ".join([*clauses, *self.findings]) + self._but
 
     @property
     def _but(self) -> str:
@@ -182,12 +182,12 @@ def diff(
         moment = AsOf(lake, seeding.tso)
         register_new(exported)
         apply_changes(exported, until=seeding.tso, complete_ts=seeding.tso)
-        found = list(_compared(exported, seeding, moment))
-    found += [_not_compared(name, reason) for name, reason in seeding.refused.items()]
+        diffs = list(_compared(exported, seeding, moment))
+    diffs += [_not_compared(name, reason) for name, reason in seeding.refused.items()]
     return SourceDifference(
         changefeed=lake.paths.changefeed,
         tso=seeding.tso,
-        tables=tuple(sorted(found, key=lambda item: (item.database, item.table))),
+        tables=tuple(sorted(diffs, key=lambda item: (item.database, item.table))),
         excluded=seeding.excluded,
     )
 
@@ -220,24 +220,24 @@ def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTabl
         if name in unread:
             yield _not_compared(name, unread[name])
             continue
-        made = attempted(
+        outcome = attempted(
             lambda name=name, item=item: _compared_table(
                 side, item, exported[name], moment.table(*name)
             ),
             f"comparing {joined_name(*name)}",
             alone=True,
         )
-        if isinstance(made, Failure):
-            require_own(side.paths, [made.reason])
-            made = DiffedTable(
+        if isinstance(outcome, Failure):
+            require_own(side.paths, [outcome.reason])
+            outcome = DiffedTable(
                 database=name[0],
                 table=name[1],
                 rows=None,
                 exported=item.rows,
                 unread=item.quarantined,
-                findings=(made.reason,),
+                findings=(outcome.reason,),
             )
-        yield made
+        yield outcome
 
 
 def _compared_table(
@@ -257,15 +257,15 @@ def _compared_table(
     unread = seeded.quarantined + exported.quarantined
     schemas = ours.rows.schema, theirs.rows.schema
     findings = column_differences(*schemas, noun="export", verb="exported", ordered=False)
-    found = Differences() if findings else differences(side, ours, theirs)
+    row_differences = Differences() if findings else differences(side, ours, theirs)
     return DiffedTable(
         database=mirror.database,
         table=mirror.table,
         rows=mirror.rows,
         exported=exported.rows,
         unread=unread,
-        counts=found.counts,
-        examples=tuple(_shown(item, layout) for item in found.examples),
+        counts=row_differences.counts,
+        examples=tuple(_shown(item, layout) for item in row_differences.examples),
         findings=tuple(findings),
         uncompared=tuple(name for name in layout.names if name in unknown),
         warnings=mirror.warnings,

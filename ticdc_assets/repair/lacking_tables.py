@@ -111,14 +111,14 @@ class BaseCuts:
         them.
         """
         if cut.number not in self._lacking:
-            found = {item.key: item for item in self._lacking_of_none(cut)}
+            by_key = {item.key: item for item in self._lacking_of_none(cut)}
             for item in self._lacking_of_mirrors(cut):
-                known = found.get(item.key)
-                if known is not None:
-                    spans = tuple(dict.fromkeys((*known.spans, *item.spans)))
-                    item = replace(known, spans=spans)
-                found[item.key] = item
-            ordered = sorted(found.values(), key=lambda item: (item.database, item.table))
+                other = by_key.get(item.key)
+                if other is not None:
+                    spans = tuple(dict.fromkeys((*other.spans, *item.spans)))
+                    item = replace(other, spans=spans)
+                by_key[item.key] = item
+            ordered = sorted(by_key.values(), key=lambda item: (item.database, item.table))
             self._lacking[cut.number] = tuple(ordered)
         return self._lacking[cut.number]
 
@@ -171,19 +171,19 @@ class BaseCuts:
 
     def _lacking_of_none(self, cut: Cut) -> Iterator[LackingTable]:
         """Yield the names of row changes without a table: such a table may appear later."""
-        known = {
+        held_rows = {
             (item.database, item.table, item.schema_version): item.rows
             for item in cut.held
             if item.mirror_id is None
         }
         wanted = self._known.plan(cut.tso).of_tables(self._lake.changefeed.tables.includes)
         # A table may have some rows of these groups: the cut has counted the others.
-        strays = [item for item in wanted.strays if _citation(item) in known]
+        strays = [item for item in wanted.strays if _citation(item) in held_rows]
         names: dict[TableName, list[RowGroup]] = {}
         for group in (*wanted.held, *strays):
             names.setdefault((group.database, group.table), []).append(group)
         for (database, table), groups in names.items():
-            rows = sum(known.get(key, 0) for key in {_citation(group) for group in groups})
+            rows = sum(held_rows.get(key, 0) for key in {_citation(group) for group in groups})
             rows = rows or sum(group.rows for group in groups)
             yield LackingTable(
                 mirror_id=None,
@@ -238,12 +238,12 @@ class BaseCuts:
         )
 
     def _landed(self, condition: ds.Expression) -> list[LateRows]:
-        found = read_table(
+        rows = read_table(
             self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,
             columns=["database", "table", "batch", "commit_ts"],
         )
-        return [] if found is None else late_in(found)
+        return [] if rows is None else late_in(rows)
 
 
 def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[Binding]:

@@ -270,9 +270,13 @@ def small_together(
             days.setdefault(day, []).append(action)
     # In the order of writing, so that rows that landed together stay together.
     ordered = (
-        sorted(own, key=itemgetter("modificationTime")) for own in days.values() if len(own) >= many
+        sorted(actions, key=itemgetter("modificationTime"))
+        for actions in days.values()
+        if len(actions) >= many
     )
-    groups = (group for own in ordered for group in packed(own, itemgetter("size"), _JOINED_BYTES))
+    groups = (
+        group for actions in ordered for group in packed(actions, itemgetter("size"), _JOINED_BYTES)
+    )
     return [group for group in groups if len(group) > 1]
 
 
@@ -290,13 +294,13 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
     for mirror in cut.mirrors:
         name = joined_name(mirror.database, mirror.table)
         counted.begin(name)
-        made = failures.attempted(partial(_optimized, lake, mirror), name)
-        mirrors.append(mirror if isinstance(made, Failure) else made)
+        successor = failures.attempted(partial(_optimized, lake, mirror), name)
+        mirrors.append(mirror if isinstance(successor, Failure) else successor)
     if tuple(mirrors) == cut.mirrors:
         return None
-    made = cut.again(cut, mirrors=tuple(mirrors))
-    publish(lake.paths, made)
-    return made
+    successor = cut.again(cut, mirrors=tuple(mirrors))
+    publish(lake.paths, successor)
+    return successor
 
 
 def _optimized(lake: Lake, mirror: MirrorCut) -> MirrorCut:
@@ -352,9 +356,9 @@ def _of_mirrors(
     done: list[T] = []
     for path, versions in sorted(named_versions(paths).items()):
         name = names.get(path.name, f"{path.parent.name}/{path.name}")
-        found = failures.attempted(partial(work, path, name, *versions), name)
-        if not isinstance(found, Failure):
-            done.append(found)
+        outcome = failures.attempted(partial(work, path, name, *versions), name)
+        if not isinstance(outcome, Failure):
+            done.append(outcome)
     return done
 
 
@@ -366,12 +370,12 @@ def _remove_unused(
     A table whose log has a checkpoint that only libraries can read keeps them.
     """
     with reading(table):
-        found = removable(table, before, oldest=oldest)
-    if not found:
+        paths = removable(table, before, oldest=oldest)
+    if not paths:
         return
     tell(f"removing unused files of {name}")
     require_lease(table)
-    for path in found:
+    for path in paths:
         path.unlink(missing_ok=True)
 
 
@@ -496,11 +500,11 @@ def _clean_log(table: AnyPath, version: int, listed: Sequence[ListedFile] | None
 
 
 def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]]:
-    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
+    matches = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
     return sorted(
         (
             (int(match["version"]), match["kind"], item)
-            for match, item in found
+            for match, item in matches
             if match is not None
         ),
         key=lambda file: file[:2],

@@ -202,12 +202,12 @@ class KnownRecords:
 
         It has no rows of exports: these are decoded again, with their faults.
         """
-        known: Any = self.if_whole(lambda: read_table(self.paths.quarantine), None)
-        if known is None:
+        faults: Any = self.if_whole(lambda: read_table(self.paths.quarantine), None)
+        if faults is None:
             return []
         topics = {topic for topic, _ in read_position(self.paths).next_offsets}
         rows: list[dict[str, Any]] = []
-        for row in known.filter(ds.field("stage") == "decode").to_pylist():
+        for row in faults.filter(ds.field("stage") == "decode").to_pylist():
             if row["batch"] <= self.cut.batch and row["topic"] in topics:
                 rows.append(row | {"batch": batch})
                 if left_out.has(row) and row[CLOSED_BY] != Closing.GIVEN_UP:
@@ -215,12 +215,12 @@ class KnownRecords:
                     rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
         return rows
 
-    def refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
+    def refused(self, side: LakePaths, files: DecodedFiles) -> tuple[RefusedRecords, ...]:
         """Return the records that only the changefeed's own change log has, by table and reason.
 
         This includes records that left it for the quarantine since the cut.
         """
-        errors = errors_in(side, found)
+        errors = errors_in(side, files)
         columns = [*COORDINATES, "batch", "database", "table"]
         log: Any = self.if_whole(lambda: self._log_at(errors, columns), None)
         if log is None:
@@ -235,26 +235,26 @@ class KnownRecords:
 
     def _faults(self) -> pa.Table:
         # The table's reader cannot compare texts in a file that delta-rs merged.
-        found = read_table(self.paths.quarantine, columns=_NO_FAULTS.column_names)
-        if found is None:
+        faults = read_table(self.paths.quarantine, columns=_NO_FAULTS.column_names)
+        if faults is None:
             return _NO_FAULTS
-        return found.filter(ds.field("stage") == "decode")
+        return faults.filter(ds.field("stage") == "decode")
 
     def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
-        found = read_table(
+        rows = read_table(
             self.paths.change_log,
             ds.field("offset").isin(records["offset"].unique()),
             columns=columns,
         )
-        assert found is not None
-        return found
+        assert rows is not None
+        return rows
 
 
-def errors_in(paths: LakePaths, found: DecodedFiles) -> pa.Table:
+def errors_in(paths: LakePaths, files: DecodedFiles) -> pa.Table:
     """Return the coordinates and reasons of the records that a decoding refused."""
     columns = [*COORDINATES, "reason"]
     tables = [pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()]
-    for item in found.faults:
+    for item in files.faults:
         with open_parquet(paths.quarantine / item.path) as file:
             tables.append(file.read(columns=columns).cast(tables[0].schema))
     return pa.concat_tables(tables)
@@ -409,14 +409,14 @@ class Making:
         side, landed = self.lake.at(self.place), self._landed()
         while True:
             self._left_out = self._known.left_out()
-            found = self._decode(landed)
+            files = self._decode(landed)
             if not self._is_truncated_meanwhile():
                 break
             remove_tree(self.place.generation_folder)
         if self._point.cut is not None:
             # The new generation takes over what is known up to the truncation point.
-            known = up_to(read_history(self.lake.paths), self._point.tso)
-            write_history(self.place, known, known, batch=0)
+            history = up_to(read_history(self.lake.paths), self._point.tso)
+            write_history(self.place, history, history, batch=0)
             add_statistics_below(self.place, read_groups(self.lake.paths), self._point.tso)
         register_new(side)
         as_then = replace(self.lake.changefeed, tables=self.cut.table_filter)
@@ -428,20 +428,20 @@ class Making:
         )
         if self.to_stay:
             compare_new(side, statistics=read_statistics(self.place))
-        made = newest_cut(self.place)
-        require_own(self.place, [item.reason for item in made.failed] if made else [])
+        cut = newest_cut(self.place)
+        require_own(self.place, [item.reason for item in cut.failed] if cut else [])
         return Made(
             paths=self.place,
-            cut=made,
+            cut=cut,
             reason=applying.reason,
-            records=found.records,
+            records=files.records,
             proof_from=self._point.tso or None,
             refused=(
-                *(self._known.refused(self.place, found) if found.errors else ()),
+                *(self._known.refused(self.place, files) if files.errors else ()),
                 *self._lost_exports(),
             ),
-            decodable=found.left_out,
-            unproven=self._unproven(made),
+            decodable=files.left_out,
+            unproven=self._unproven(cut),
         )
 
     def _landed(self) -> int:
@@ -480,7 +480,7 @@ class Making:
             layout = replace(BY_LANDING_DAY, configuration=begins)
             append_files(side.change_log, [], CHANGE_LOG_SCHEMA, layout=layout)
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self.lake.paths), {})
-        found = decode_into_files(
+        files = decode_into_files(
             self.lake.spark,
             rows_of(self.lake.paths.raw_messages, RECORD_COLUMNS, batches=(1, landed)),
             record_decoder(self.lake.changefeed, None, clocks=clocks),
@@ -488,27 +488,27 @@ class Making:
             into=side,
             choose=_choice(self._left_out, self._point),
         )
-        append_changes(side, found, batch=landed, landed=landed)
+        append_changes(side, files, batch=landed, landed=landed)
         if self.to_stay:
-            append_fault_files(side, found.faults, app_id="decode", version=landed)
+            append_fault_files(side, files.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
-                known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
-                append_faults(side, [known], app_id="rebuild")
+                faults = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
+                append_faults(side, [faults], app_id="rebuild")
         exported = self._decode_seeds(landed)
-        add_to_statistics(self.lake.at(side), landed, joined_totals([found.totals, *exported]))
-        return found
+        add_to_statistics(self.lake.at(side), landed, joined_totals([files.totals, *exported]))
+        return files
 
     def _decode_seeds(self, landed: int) -> list[Totals]:
         """Append the exported rows that the cut was made from to the new change log."""
         totals: list[Totals] = []
-        known = read_seeds(self.lake.paths)
-        newest = max((item.seed for item in known), default=0)
+        all_seeds = read_seeds(self.lake.paths)
+        newest = max((item.seed for item in all_seeds), default=0)
         if self.cut.seed is not None:
             # Numbers of seeds that are lost are given again.
             newest = min(newest, self.cut.seed)
         base = self._point.cut
         above = self._point.tso
-        seeds = {item.seed: item.tso for item in known if item.seed <= newest}
+        seeds = {item.seed: item.tso for item in all_seeds if item.seed <= newest}
         if base is not None and base.seed is not None:
             # Seeds that came after the base, at or below its TSO, cannot be placed.
             self._late_seeds = {
@@ -526,11 +526,13 @@ class Making:
             )
 
         for number in sorted(seed for seed, tso in seeds.items() if tso > above):
-            found = decoded_files(self.lake, number, batch=landed, into=self.place)
-            append(number, found.changes)
-            totals.append(found.totals)
+            seed_files = decoded_files(self.lake, number, batch=landed, into=self.place)
+            append(number, seed_files.changes)
+            totals.append(seed_files.totals)
             if self.to_stay:
-                append_fault_files(self.place, found.faults, app_id=APPLICATION, version=number)
+                append_fault_files(
+                    self.place, seed_files.faults, app_id=APPLICATION, version=number
+                )
                 close_former(self.place, number)
         if newest:
             # The base has the rows of the others: no sync may decode them again.
@@ -539,13 +541,13 @@ class Making:
 
     def _lost_exports(self) -> Iterator[RefusedRecords]:
         """Yield the exports that the published change log has, and whose rows are lost."""
-        known = {(*item.name, item.seed) for item in read_seeds(self.lake.paths)}
+        seeds = {(*item.name, item.seed) for item in read_seeds(self.lake.paths)}
         counts = Counter[SeededTable]()
         for row in self._known.if_whole(lambda: read_statistics(self.lake.paths).rows, ()):
             if row["kind"] == SNAPSHOT and row["max_ts"] > self._point.tso:
                 counts[row["database"], row["table"], row["partition"]] += row["rows"]
         for (database, table, seed), count in sorted(counts.items()):
-            if (database, table, seed) not in known:
+            if (database, table, seed) not in seeds:
                 yield RefusedRecords(
                     database=database,
                     table=table,

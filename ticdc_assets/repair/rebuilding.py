@@ -107,35 +107,35 @@ def rebuild(lake: Lake, *, accept_losses: bool = False) -> Rebuild:
     with place_apart(lake, to_stay=True) as place:
         moved = None if keeps_landings(lake.paths) else _moved(lake.paths, [lake.paths.landings])
         _require_space(lake.paths, cut)
-        made = Making(lake, cut, place, to_stay=True).make()
-        if made.cut is None or made.cut.tso != cut.tso:
+        generation = Making(lake, cut, place, to_stay=True).make()
+        if generation.cut is None or generation.cut.tso != cut.tso:
             raise LossError(
                 f"no cut at {cut.moment} can be made from the landed records "
-                f"({made.reason}); nothing was changed"
+                f"({generation.reason}); nothing was changed"
             )
         tell("comparing the new mirrors with the published ones")
-        found = compared(lake, cut, made, began=began)
-        losses = (*_losses(found, made), *_older_losses(lake.paths, cut, made))
+        verification = compared(lake, cut, generation, began=began)
+        losses = (*_losses(verification, generation), *_older_losses(lake.paths, cut, generation))
         if losses and not accept_losses:
             raise LossError(
                 f"not published, because this part of cut {cut.number} would be lost: "
                 f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes the "
                 "rebuild nevertheless"
             )
-        published = _published(lake.paths.of(place.generation), cut, made.cut)
+        published = _published(lake.paths.of(place.generation), cut, generation.cut)
         for item in (place.cuts, place.by_name):
             remove_tree(item, quietly=True)
-    return Rebuild(verification=found, cut=published, moved=moved, losses=losses)
+    return Rebuild(verification=verification, cut=published, moved=moved, losses=losses)
 
 
-def _published(paths: LakePaths, before: Cut, made: Cut) -> Cut:
+def _published(paths: LakePaths, before: Cut, generation_cut: Cut) -> Cut:
     """Publish the new generation's cut as the successor of the newest; return it."""
     cut = replace(
-        made,
+        generation_cut,
         number=before.number + 1,
         published_at=datetime.now(UTC),
         # The first cut with each change has its account.
-        accounts=made.unaccounted,
+        accounts=generation_cut.unaccounted,
         replays=0,
         late=0,
         unplaced=before.unplaced,
@@ -144,29 +144,29 @@ def _published(paths: LakePaths, before: Cut, made: Cut) -> Cut:
     return cut
 
 
-def _losses(found: Verification, made: Made) -> tuple[str, ...]:
+def _losses(verification: Verification, generation: Made) -> tuple[str, ...]:
     """Return what the published mirrors have and the new ones lack, a clause each."""
-    losses = [item.clause for item in made.refused]
-    losses += (item.sentence for item in (made.cut.failed if made.cut else ()))
-    for item in found.mirrors:
+    losses = [item.clause for item in generation.refused]
+    losses += (item.sentence for item in (generation.cut.failed if generation.cut else ()))
+    for item in verification.mirrors:
         if item.finding in (Finding.NOT_REBUILT, Finding.NOT_PROVEN):
             name = joined_name(item.database, item.table)
             losses.append(f"{name}: {item.not_proven or item.finding}")
     return tuple(losses)
 
 
-def _older_losses(paths: LakePaths, cut: Cut, made: Made) -> Iterator[str]:
+def _older_losses(paths: LakePaths, cut: Cut, generation: Made) -> Iterator[str]:
     """Yield what the published tables have from before the base of the new ones, a clause each."""
-    if made.cut is None or made.proof_from is None:
+    if generation.cut is None or generation.proof_from is None:
         return
-    base = moment_text(made.proof_from, es_only=cut.es_only)
+    base = moment_text(generation.proof_from, es_only=cut.es_only)
     with suppress(LakeDamagedError):
-        if read_truncation_point(paths).tso < made.proof_from:
+        if read_truncation_point(paths).tso < generation.proof_from:
             yield (
                 f"change_log: the changes up to {base}, whose records retention removed, and with "
                 "them all reads as of a time below it"
             )
-    for item in made.cut.mirrors:
+    for item in generation.cut.mirrors:
         was = cut.mirror(item.database, item.table)
         since = None if was is None else was.history_since
         if since is not None and item.history_since is not None and since < item.history_since:

@@ -276,7 +276,7 @@ class _Day:
         # Rows of records in quarantine are of the new batch.
         first = min((item["first"] for item in before), default=batch)
         clocks = accepted_clocks(paths)
-        found = decode_into_files(
+        day_files = decode_into_files(
             self._lake.spark,
             rows_of(paths.raw_messages, RECORD_COLUMNS, day=self._day),
             record_decoder(self._lake.changefeed, first, clocks=clocks),
@@ -284,19 +284,19 @@ class _Day:
             into=self._side,
             choose=_unlike(frozenset(self._faults), batch),
         )
-        if before and not found.records:
+        if before and not day_files.records:
             raise NotFoundError(
                 f"change_log of changefeed {paths.changefeed!r} has rows that landed on "
                 f"{self._day}, but raw_messages has no record of that day: nothing was changed"
             )
-        losses = self._losses(found)
+        losses = self._losses(day_files)
         if losses and not accept_losses:
             raise LossError(
                 f"{self._day} was not decoded again, because it would lose rows: "
                 f"{'; '.join(losses)}. Nothing was changed; this does it nevertheless: "
                 f"ticdc-assets backfill {paths.changefeed} --day {self._day} --accept-losses"
             )
-        files = [self._side.change_log / file.path for file in found.changes]
+        files = [self._side.change_log / file.path for file in day_files.changes]
         decoded = Rows.of_files(files, _FILE_SCHEMA)
         after = self._sums(decoded)
         kept_ts = read_truncation_point(paths).tso
@@ -304,16 +304,16 @@ class _Day:
             Correction(**item, batch=batch, kept_ts=kept_ts) for item in _differing(before, after)
         ]
         # This comes first: otherwise the rows that a killed run removed would be nowhere.
-        faults = [self._side.quarantine / file.path for file in found.faults]
+        faults = [self._side.quarantine / file.path for file in day_files.faults]
         append_faults(paths, Rows.of_files(faults, FAULT_SCHEMA).tables(), app_id="redecode")
         if corrections:
             self._replace(there, decoded, corrections, batch)
         return RedecodedDay(
             day=self._day,
-            records=found.records,
+            records=day_files.records,
             before=sum(item["rows"] for item in before),
             rows=sum(item["rows"] for item in after),
-            quarantined=found.errors,
+            quarantined=day_files.errors,
             released=self._close(),
             tables=tuple(
                 (item.database, item.table)
@@ -342,8 +342,8 @@ class _Day:
         )
         return runs_on.run(summed, rows.parts(), tasks=tasks_for(rows, runs_on.workers))
 
-    def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
-        errors = errors_in(self._side, found).filter(ds.field("reason") != TS_AHEAD)
+    def _losses(self, files: DecodedFiles) -> tuple[str, ...]:
+        errors = errors_in(self._side, files).filter(ds.field("reason") != TS_AHEAD)
         log = read_table(
             self._lake.paths.change_log,
             (ds.field("landed_day") == self._day)
@@ -445,8 +445,8 @@ def _of_groups(groups: Collection[tuple[Any, ...]], wanted: bool) -> Decode:
             keys = zip(*(rows.column(name).to_pylist() for name in _GROUP), strict=True)
             is_of = pa.array([key in groups for key in keys], pa.bool_())
             is_of = pc.and_not(is_of, _is_exported(rows))
-            own = rows.filter(is_of if wanted else pc.invert(is_of))
-            yield from with_day(own).to_batches()
+            subset = rows.filter(is_of if wanted else pc.invert(is_of))
+            yield from with_day(subset).to_batches()
 
     return chosen
 
@@ -458,18 +458,18 @@ def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
     )
 
 
-def _unlike(known: Collection[Place], batch: int) -> Choose:
+def _unlike(known_faults: Collection[Place], batch: int) -> Choose:
     """Choose the rows that are not in quarantine; rows of a record there are of a new batch."""
-    records = frozenset(place[:-1] for place in known)
+    records = frozenset(place[:-1] for place in known_faults)
 
     def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        if not known:
+        if not known_faults:
             return rows, 0
         places = places_in(rows)
         is_new = pa.array([place[:-1] in records for place in places], pa.bool_())
         column = rows.schema.get_field_index("batch")
         numbers = pc.if_else(is_new, pa.scalar(batch, pa.int64()), rows.column("batch"))
-        is_known = pa.array([place in known for place in places], pa.bool_())
+        is_known = pa.array([place in known_faults for place in places], pa.bool_())
         is_known = pc.and_(is_known, pc.equal(rows.column("kind"), ERROR))
         return rows.set_column(column, "batch", numbers).filter(pc.invert(is_known)), 0
 

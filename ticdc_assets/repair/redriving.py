@@ -110,12 +110,12 @@ def redrive(lake: Lake) -> Redriving:
             # Events that were too far ahead of the clock then may not be now.
             decode = record_decoder(lake.changefeed, batch, now=datetime.now(UTC))
         choose = _missing(records, there)
-        found = decode_into_files(
+        files = decode_into_files(
             lake.spark, rows, decode, batch=batch, into=lake.paths, choose=choose
         )
-        if found.changes:
-            append_changes(lake.paths, found, batch=batch, landed=landed)
-            days.update(add_to_statistics(lake, batch, found.totals).days)
+        if files.changes:
+            append_changes(lake.paths, files, batch=batch, landed=landed)
+            days.update(add_to_statistics(lake, batch, files.totals).days)
             there |= places_in_log(lake.paths, places, ds.field("batch") >= batch)
         fixed = places & there
         close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
@@ -130,13 +130,13 @@ def redrive(lake: Lake) -> Redriving:
     )
 
 
-def _missing(records: frozenset[Place], known: frozenset[Place]) -> Choose:
-    """Choose the decoded rows of records that are not errors and are at no known place."""
+def _missing(records: frozenset[Place], places: frozenset[Place]) -> Choose:
+    """Choose the decoded rows of records that are not errors and are at none of the places."""
 
     def choose(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         kinds = rows.column("kind").to_pylist()
         is_missing = [
-            kind != ERROR and place[:-1] in records and place not in known
+            kind != ERROR and place[:-1] in records and place not in places
             for kind, place in zip(kinds, places_in(rows), strict=True)
         ]
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
@@ -210,7 +210,7 @@ def give_up(lake: Lake, topic: str, partition: int, offset: int, *, by: str) -> 
 
 def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int) -> int:
     """Return the highest watermark of a partition before a record, 0 if none is kept."""
-    found = read_table(
+    watermarks = read_table(
         paths.change_log,
         (ds.field("kind") == WATERMARK)
         & (ds.field("topic") == topic)
@@ -218,4 +218,4 @@ def _watermark_before(paths: LakePaths, topic: str, partition: int, offset: int)
         & (ds.field("offset") < offset),
         columns=["commit_ts"],
     )
-    return 0 if found is None else pc.max(found["commit_ts"]).as_py() or 0
+    return 0 if watermarks is None else pc.max(watermarks["commit_ts"]).as_py() or 0

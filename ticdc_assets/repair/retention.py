@@ -260,29 +260,29 @@ class _Retention:
         """Return the truncation point with another base; tables that lack something keep theirs."""
         point = self.done.truncation_point
         before = {item.key: item for item in point.kept}
-        kept: list[KeptTable] = []
+        tables: list[KeptTable] = []
         for item in lacking:
-            known = before.get(item.key)
-            if known is None and item.mirror_id and point.base_of(item.mirror_id) is None:
+            previous = before.get(item.key)
+            if previous is None and item.mirror_id and point.base_of(item.mirror_id) is None:
                 # It may have been kept by its name, before any table had it.
                 names = {(span.database, span.table) for span in item.spans}
-                found = (it for it in point.kept if it.mirror_id is None and it.name in names)
-                known = min(found, key=point.place_of_kept, default=None)
-            kept.append(
+                candidates = (it for it in point.kept if it.mirror_id is None and it.name in names)
+                previous = min(candidates, key=point.place_of_kept, default=None)
+            tables.append(
                 KeptTable(
                     mirror_id=item.mirror_id,
                     database=item.database,
                     table=item.table,
-                    base=point.number if known is None else known.base,
+                    base=point.number if previous is None else previous.base,
                     reason=item.reason,
-                    since=self._now if known is None else known.since,
+                    since=self._now if previous is None else previous.since,
                     spans=item.spans,
                 )
             )
-        numbers = {item.base for item in kept}
+        numbers = {item.base for item in tables}
         known_cuts = {**point.older, **({} if point.cut is None else {point.number: point.cut})}
         older = {number: cut for number, cut in known_cuts.items() if number in numbers}
-        return TruncationPoint(batch=base.batch, cut=base, kept=tuple(kept), older=older)
+        return TruncationPoint(batch=base.batch, cut=base, kept=tuple(tables), older=older)
 
     # The raw messages -------------------------------------------------------------------------
 
@@ -303,8 +303,8 @@ class _Retention:
             files.setdefault(day, []).append(action)
         greatest = _greatest(paths, base.tso)
         days = [
-            _landing_day(day, own, base, greatest.get(day), landed)
-            for day, own in sorted(files.items())
+            _landing_day(day, actions, base, greatest.get(day), landed)
+            for day, actions in sorted(files.items())
         ]
         gone = [item for item in days if item.stays is None]
         point = self.done.raw_truncation_point
@@ -387,16 +387,18 @@ def kept_cuts(
     """
     if ages.cuts is None:
         return {cut.number for cut in cuts}
-    kept = {cuts[-1].number}.union(*(point.numbers for point in points))
+    numbers = {cuts[-1].number}.union(*(point.numbers for point in points))
     young = [cut for cut in cuts if cut.published_at > now - ages.cuts]
-    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
-    kept.update({int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values())
+    numbers |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
+    numbers.update(
+        {int(cut.published_at.timestamp()) // 3600: cut.number for cut in young}.values()
+    )
     for age, point in zip((ages.change_log, ages.raw_messages), points, strict=True):
         if age is not None:
             above = [cut for cut in cuts if cut.number > point.number]
-            kept |= {cut.number for cut in _newest_of_days(above)}
-            kept |= {cut.number for cut in above if cut.late}
-    return kept.intersection(cut.number for cut in cuts)
+            numbers |= {cut.number for cut in _newest_of_days(above)}
+            numbers |= {cut.number for cut in above if cut.late}
+    return numbers.intersection(cut.number for cut in cuts)
 
 
 def _newest_of_days(cuts: Iterable[Cut | CutHead]) -> list[Cut | CutHead]:

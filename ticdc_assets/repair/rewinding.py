@@ -88,14 +88,14 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
 
     if tso is not None and tso > newest.tso:
         raise refused(f"its newest cut {newest.number} is below that, at {newest.moment}")
-    found = [cut for cut in cuts if (cut.number == number if tso is None else cut.tso <= tso)]
-    if not found:
+    candidates = [cut for cut in cuts if (cut.number == number if tso is None else cut.tso <= tso)]
+    if not candidates:
         ends = dict.fromkeys(
             f"cut {cut.number} at {moment_text(cut.tso, es_only=cut.es_only)}"
             for cut in (cuts[0], cuts[-1])
         )
         raise refused(f"no such cut is kept; kept: {' to '.join(ends)}")
-    (older,) = read_cuts(paths, number=found[-1].number)
+    (older,) = read_cuts(paths, number=candidates[-1].number)
     if older.generation != newest.generation:
         raise refused(
             f"its tables were rebuilt since; read that cut as it is (`--as-of {older.tso}`)"

@@ -94,8 +94,8 @@ class Rewriter:
         self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of the rows to remove, which may be very many; see `remove`."""
-        found = dataset_of(log_state(self.table), self.table)
-        yield from found.to_batches(
+        dataset = dataset_of(log_state(self.table), self.table)
+        yield from dataset.to_batches(
             columns=list(columns), filter=may_go & surely(gone), batch_readahead=2
         )
 
@@ -110,13 +110,13 @@ class Rewriter:
 
         def remove() -> int:
             state = log_state(self.table)
-            found = dataset_of(state, self.table)
-            names = {str(path) for path, _ in row_groups(found, self.table, may_go)}
-            own = [item for item in state.files if str(file_of(self.table, item)) in names]
-            copied = self._copied(state, [[item] for item in own], ~surely(gone), columns)
+            dataset = dataset_of(state, self.table)
+            names = {str(path) for path, _ in row_groups(dataset, self.table, may_go)}
+            actions = [item for item in state.files if str(file_of(self.table, item)) in names]
+            copied = self._copied(state, [[item] for item in actions], ~surely(gone), columns)
             changed = [
                 (action["path"], item)
-                for action, item in zip(own, copied, strict=True)
+                for action, item in zip(actions, copied, strict=True)
                 if item.left < item.before
             ]
             if changed or self.properties:

@@ -143,7 +143,7 @@ def seed(
         for row in read_quarantine(lake.paths)
         if row["reason"] == UNREADABLE_FILE
     }
-    known = {
+    newest_seeds = {
         (item.name, item.tso): item
         for item in read_seeds(lake.paths)
         if (item.seed, *item.name) not in unread
@@ -157,25 +157,25 @@ def seed(
         if table.create_sql is None and history is None:
             history = Knowledge.of(lake.paths, lake.changefeed.timezone).history
         try:
-            found = _schema(table, export.tso, timezone, history)
+            definition = _schema(table, export.tso, timezone, history)
         except InputError as error:
             refused[table.name] = str(error)
             continue
         item = Seed(
             seed=number,
-            database=found.schema.database,
-            table=found.schema.table,
+            database=definition.schema.database,
+            table=definition.schema.table,
             tso=export.tso,
             folder=folder,
-            fingerprint=_fingerprint(table, found.sql, dialect, timezone),
-            create_sql=found.sql,
-            schema=found.schema,
-            notes=found.notes,
+            fingerprint=_fingerprint(table, definition.sql, dialect, timezone),
+            create_sql=definition.sql,
+            schema=definition.schema,
+            notes=definition.notes,
             dialect=dialect,
             timezone=timezone,
             seeded_at=now,
         )
-        before = known.get((item.name, item.tso))
+        before = newest_seeds.get((item.name, item.tso))
         if before is not None and before.fingerprint == item.fingerprint:
             again.append(before)
         else:
@@ -247,8 +247,8 @@ def _chosen(
     missing = set(wanted) - {table.name for table in export.tables}
     if missing:
         names = listed(joined_name(*name) for name in sorted(missing))
-        known = listed(joined_name(*table.name) for table in export.tables)
-        raise NotFoundError(f"the export has no {names}; it has {known}")
+        contents = listed(joined_name(*table.name) for table in export.tables)
+        raise NotFoundError(f"the export has no {names}; it has {contents}")
     named = [table for table in export.tables if not wanted or table.name in wanted]
     chosen = [table for table in named if changefeed.tables.includes(*table.name)]
     return chosen, len(named) - len(chosen)
@@ -260,17 +260,17 @@ def _schema(
     """Return the schema of a table: from its CREATE TABLE, otherwise from the registry."""
     if table.create_sql is not None or history is None:
         return exported_schema(table, tso, timezone)
-    known = [
+    schemas = [
         version.schema
         for version in history.versions
         if (version.schema.database, version.schema.table) == table.name
         and version.schema.version <= tso
     ]
-    if not known:
+    if not schemas:
         raise InputError(
             "no_schema", "the export", "a file with its CREATE TABLE, or a known schema", "none"
         )
-    schema = max(known, key=lambda item: item.version)
+    schema = max(schemas, key=lambda item: item.version)
     return ExportedSchema(schema=replace(schema, version=tso), sql="", notes=())
 
 

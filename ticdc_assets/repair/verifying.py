@@ -118,18 +118,18 @@ class VerifiedMirror:
 
     def findings(self) -> list[str]:
         """Return the findings, a clause each, without any value of a row."""
-        found = [str(self.finding), *self.differences]
-        found += [f"rows: {self.counts.clause}"] if self.counts.total else []
+        clauses = [str(self.finding), *self.differences]
+        clauses += [f"rows: {self.counts.clause}"] if self.counts.total else []
         if self.history_counts.total:
-            found.append(
+            clauses.append(
                 f"beginnings and ends of versions in the history: {self.history_counts.clause}"
             )
         if self.foreign:
-            found.append(
+            clauses.append(
                 f"commits that no sync made: {', '.join(self.foreign)}; "
                 "the next sync takes them back"
             )
-        return [*found, self.error] if self.error else found
+        return [*clauses, self.error] if self.error else clauses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,15 +219,15 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object; TSOs are numbers."""
-        found = {
+        document = {
             "equal": self.equal,
             "summary": self.summary,
             **asdict(self),
             "notes": self.notes(),
         }
-        for item, mirror in zip(found["mirrors"], self.mirrors, strict=True):
+        for item, mirror in zip(document["mirrors"], self.mirrors, strict=True):
             item["sound"] = mirror.is_sound
-        return found
+        return document
 
 
 def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
@@ -244,12 +244,12 @@ def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
     if table is not None:
         require_mirror(cut, *table)
     with place_apart(lake) as place:
-        made = Making(lake, cut, place, table=table).make()
-        return compared(lake, cut, made, began=began, table=table)
+        generation = Making(lake, cut, place, table=table).make()
+        return compared(lake, cut, generation, began=began, table=table)
 
 
 def compared(
-    lake: Lake, cut: Cut, made: Made, *, began: datetime, table: tuple[str, str] | None = None
+    lake: Lake, cut: Cut, generation: Made, *, began: datetime, table: tuple[str, str] | None = None
 ) -> Verification:
     """Compare a cut with a generation made from the same records."""
     return Verification(
@@ -257,13 +257,13 @@ def compared(
         cut=cut.number,
         tso=cut.tso,
         moment=cut.moment,
-        proof_from=made.proof_from,
-        records=made.records,
-        mirrors=tuple(_mirrors(lake, made, cut, table)),
-        differences=tuple(_cut_differences(cut, made, table)),
-        refused=made.refused,
-        decodable=made.decodable,
-        lost=0 if table is not None else _lost(cut, made.cut),
+        proof_from=generation.proof_from,
+        records=generation.records,
+        mirrors=tuple(_mirrors(lake, generation, cut, table)),
+        differences=tuple(_cut_differences(cut, generation, table)),
+        refused=generation.refused,
+        decodable=generation.decodable,
+        lost=0 if table is not None else _lost(cut, generation.cut),
         seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
     )
 
@@ -271,11 +271,11 @@ def compared(
 # The cut ----------------------------------------------------------------------------------------
 
 
-def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Iterable[str]:
+def _cut_differences(cut: Cut, generation: Made, table: tuple[str, str] | None) -> Iterable[str]:
     """Yield the differences of two cuts besides their mirrors."""
-    other = made.cut
+    other = generation.cut
     if other is None:
-        yield f"no cut can be made from the landed records: {made.reason}"
+        yield f"no cut can be made from the landed records: {generation.reason}"
         return
     for side, at in ((cut, ""), (other, ", rebuilt")):
         if table is None:
@@ -314,12 +314,15 @@ def _held(
 
 
 def _mirrors(
-    lake: Lake, made: Made, cut: Cut, table: tuple[str, str] | None
+    lake: Lake, generation: Made, cut: Cut, table: tuple[str, str] | None
 ) -> list[VerifiedMirror]:
     """Compare every mirror of either side, by (database, table)."""
-    sides = [cut] if made.cut is None else [made.cut, cut]
+    sides = [cut] if generation.cut is None else [generation.cut, cut]
     ours = {(item.database, item.table): item for item in cut.mirrors}
-    theirs = {(item.database, item.table): item for item in (made.cut.mirrors if made.cut else ())}
+    theirs = {
+        (item.database, item.table): item
+        for item in (generation.cut.mirrors if generation.cut else ())
+    }
     failed = {(item.database, item.table): item.sentence for of in sides for item in of.failed}
     names = sorted({*ours, *theirs, *failed}) if table is None else [table]
     counted = Counted("comparing", len(names))
@@ -330,7 +333,7 @@ def _mirrors(
             return VerifiedMirror(
                 database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
             )
-        return _verified(lake, made, name, ours.get(name), theirs.get(name))
+        return _verified(lake, generation, name, ours.get(name), theirs.get(name))
 
     with pool_within(parallel_mirrors(lake.paths)) as pool:
         return list(pool.map(compared, names))
@@ -338,7 +341,7 @@ def _mirrors(
 
 def _verified(
     lake: Lake,
-    made: Made,
+    generation: Made,
     name: tuple[str, str],
     ours: MirrorCut | None,
     theirs: MirrorCut | None,
@@ -350,7 +353,7 @@ def _verified(
         nonlocal result
         rebuild = None
         if theirs is not None:
-            rebuild = compared_mirror(made.paths, theirs)
+            rebuild = compared_mirror(generation.paths, theirs)
             result = replace(result, rebuilt=content_of(lake, rebuild))
         if ours is None:
             result = replace(result, finding=Finding.NOT_IN_CUT)
@@ -358,39 +361,39 @@ def _verified(
         check_files(lake.paths, ours, footers=True)
         result = replace(result, foreign=tuple(_foreign_commits(lake.paths, ours)))
         there = compared_mirror(lake.paths, ours)
-        found = content_of(lake, there)
+        content = content_of(lake, there)
         if theirs is None or rebuild is None:
-            result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
+            result = replace(result, mirror=content, finding=Finding.NOT_REBUILT)
             return
         columns = column_differences(there.rows.schema, rebuild.rows.schema)
         others = (*columns, *_other_differences(ours, theirs))
         rows = history = Differences()
         # Rows of tables with different columns cannot be compared.
         if not columns:
-            if found != result.rebuilt:
+            if content != result.rebuilt:
                 rows = row_differences(lake, there, rebuild)
             # The configuration may have switched the history on or off since.
             if None not in (ours.history_version, theirs.history_version) and (
                 ours.table_schema == theirs.table_schema
             ):
                 # As far back as both have all versions.
-                sides = (ours.history_since, theirs.history_since, made.proof_from)
+                sides = (ours.history_since, theirs.history_since, generation.proof_from)
                 since = max(item or 0 for item in sides)
                 history = differences(
                     lake,
                     compared_history(lake.paths, ours, since),
-                    compared_history(made.paths, theirs, since),
+                    compared_history(generation.paths, theirs, since),
                 )
         finding, not_proven = Finding.DIFFERENT, None
-        if found == result.rebuilt and not others and not history.counts.total:
+        if content == result.rebuilt and not others and not history.counts.total:
             finding = Finding.EQUAL
-        elif name in made.unproven:
-            finding, not_proven = Finding.NOT_PROVEN, made.unproven[name]
+        elif name in generation.unproven:
+            finding, not_proven = Finding.NOT_PROVEN, generation.unproven[name]
         result = replace(
             result,
             finding=finding,
             not_proven=not_proven,
-            mirror=found,
+            mirror=content,
             differences=others,
             counts=rows.counts,
             examples=rows.examples,
@@ -401,7 +404,7 @@ def _verified(
     done = attempted(compare, f"comparing {joined_name(*name)}", alone=True)
     if not isinstance(done, Failure):
         return result
-    require_own(made.paths, [done.reason])
+    require_own(generation.paths, [done.reason])
     # The differences known before the failure are reported too.
     return replace(result, error=done.reason)
 

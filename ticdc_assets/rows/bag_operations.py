@@ -49,7 +49,7 @@ class Watermarks:
         The watermark promised that no new change of this commit ts would come after it.
         """
         offsets, stamps = (np.asarray(changes.column(name)) for name in ("offset", "commit_ts"))
-        found = np.full(len(offsets), -1, np.int64)
+        covered = np.full(len(offsets), -1, np.int64)
         topics = changes.column("topic").dictionary_encode()
         codes = np.asarray(changes.column("partition")).astype(np.int64)
         codes += np.asarray(topics.indices).astype(np.int64) << 32
@@ -57,11 +57,11 @@ class Watermarks:
             place = topics.dictionary[code >> 32].as_py(), code & 0xFFFFFFFF
             if place in self.by_partition:
                 sent_at, highest = self.by_partition[place]
-                own = np.flatnonzero(codes == code)
-                ends = np.searchsorted(sent_at, offsets[own])
-                is_covered = (ends > 0) & (highest[ends - 1] >= stamps[own])
-                found[own[is_covered]] = offsets[own[is_covered]]
-        return found
+                rows = np.flatnonzero(codes == code)
+                ends = np.searchsorted(sent_at, offsets[rows])
+                is_covered = (ends > 0) & (highest[ends - 1] >= stamps[rows])
+                covered[rows[is_covered]] = offsets[rows[is_covered]]
+        return covered
 
 
 def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
@@ -70,16 +70,18 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
     Args:
         batches: watermarks: topic, partition, offset and commit ts, in any order.
     """
-    found = list(batches)
+    watermarks = list(batches)
     by_partition: dict[tuple[str, int], tuple[Numbers, Numbers]] = {}
-    if not found:
+    if not watermarks:
         return Watermarks(by_partition)
-    rows = pa.Table.from_batches(found).sort_by("offset")
+    rows = pa.Table.from_batches(watermarks).sort_by("offset")
     for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
         topic, partition = place["topic"], place["partition"]
-        own = rows.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-        highest = np.maximum.accumulate(own["commit_ts"].to_numpy())
-        by_partition[topic, partition] = own["offset"].to_numpy(), highest
+        in_partition = rows.filter(
+            (pc.field("topic") == topic) & (pc.field("partition") == partition)
+        )
+        highest = np.maximum.accumulate(in_partition["commit_ts"].to_numpy())
+        by_partition[topic, partition] = in_partition["offset"].to_numpy(), highest
     return Watermarks(by_partition)
 
 
@@ -106,8 +108,8 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
 
         for operations in convert(noted()):
             # A change that a history cannot read is only at its own place.
-            own = [origins[place] for place in _places(operations.column("sequence").field)]
-            yield _with(operations, [item for item, _ in own], [item for _, item in own])
+            pairs = [origins[place] for place in _places(operations.column("sequence").field)]
+            yield _with(operations, [item for item, _ in pairs], [item for _, item in pairs])
 
     return converted
 

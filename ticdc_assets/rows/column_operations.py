@@ -80,20 +80,20 @@ class ColumnOperations:
         """Return the operations of the exact rows of `batch`, and the other rows."""
         rows, numbers = self._candidates(batch)
         others = np.ones(batch.num_rows, np.bool_)
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         distinct = np.unique(numbers).tolist()
         for number in distinct:
-            own = rows[numbers == number]
-            if len(distinct) > 1 and len(own) < mirror_rows.COLUMN_ROWS:
+            version_rows = rows[numbers == number]
+            if len(distinct) > 1 and len(version_rows) < mirror_rows.COLUMN_ROWS:
                 continue
             if number not in self._readings:
                 self._readings[number] = self._reading_of(*self._resolver.version(number))
             reading = self._readings[number]
             if reading is not None:
-                operations, exact = self._operations_of(_taken(batch, own), reading)
-                found += operations
-                others[own[exact]] = False
-        return found, batch if others.all() else batch.filter(pa.array(others))
+                operations, exact = self._operations_of(_taken(batch, version_rows), reading)
+                batches += operations
+                others[version_rows[exact]] = False
+        return batches, batch if others.all() else batch.filter(pa.array(others))
 
     def _reading_of(self, version: TableSchema, carrier: RowCarrier) -> _Reading | None:
         """Return how rows of a schema version are read; None if one by one."""
@@ -149,8 +149,8 @@ class ColumnOperations:
         after = np.asarray(batch.column("after").is_valid())
         # A change without an op, or with an unknown one, is not exact.
         ops = batch.column("op").dictionary_encode()
-        known = [_NUMBERS.get(op, _NONE) for op in ops.dictionary.to_pylist()]
-        op = np.array([*known, _NONE])[ops.indices.fill_null(len(known)).to_numpy()]
+        codes = [_NUMBERS.get(op, _NONE) for op in ops.dictionary.to_pylist()]
+        op = np.array([*codes, _NONE])[ops.indices.fill_null(len(codes)).to_numpy()]
         inserts, updates, deletes, exported = (op == number for number in _NUMBERS.values())
         inserts |= exported
         good = (after & ((inserts & ~before) | updates)) | (deletes & before & ~after)

@@ -98,8 +98,8 @@ def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], re
         distinct = pc.unique(values)
         places = _index_in(values, distinct)
         pairs = beginnings * len(distinct) + places
-        found, beginnings = np.unique(pairs, return_inverse=True)
-        steps.append(_Step(name, is_text, distinct, found))
+        distinct_pairs, beginnings = np.unique(pairs, return_inverse=True)
+        steps.append(_Step(name, is_text, distinct, distinct_pairs))
 
     for name in columns:
         values = comparable(rows[name])
@@ -143,8 +143,8 @@ def _index_in(values: pa.Array, distinct: pa.Array) -> Numbers:
 def _texts(rescued: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
     """Return the text of a column in the rescued data of each row."""
     maps = rescued.to_pylist() if rescued.null_count < len(rescued) else []
-    found = [dict(entries).get(name) if entries else None for entries in maps]
-    return pa.array(found, pa.string()) if found else pa.nulls(len(rescued), pa.string())
+    texts = [dict(entries).get(name) if entries else None for entries in maps]
+    return pa.array(texts, pa.string()) if texts else pa.nulls(len(rescued), pa.string())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,8 @@ class FoundRows:
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> "FoundRows":
         """Return the rows whose key is chosen, by the key's number."""
-        kept = chosen[self.keys]
-        return FoundRows(positions=self.positions[kept], keys=self.keys[kept])
+        is_chosen = chosen[self.keys]
+        return FoundRows(positions=self.positions[is_chosen], keys=self.keys[is_chosen])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +193,9 @@ def find(file: SearchedFile, keys: Keys) -> FoundRows:
     if len(keys):
         with open_parquet(file.path) as opened:
             for first, groups in _spans(opened, file, keys):
-                found, own = _find_in(opened, file, first, groups, keys)
-                positions.append(found)
-                numbers.append(own)
+                places, key_numbers = _find_in(opened, file, first, groups, keys)
+                positions.append(places)
+                numbers.append(key_numbers)
     return FoundRows(positions=np.concatenate(positions), keys=np.concatenate(numbers))
 
 
@@ -249,18 +249,18 @@ def _find_in(
         stored, wanted = file.stored[name], file.types[name]
         if stored not in opened.schema_arrow.names:
             return pa.nulls(len(places), wanted)
-        found = opened.read_row_groups(groups, columns=[stored], use_threads=False).column(0)
-        values = comparable(found if found.type == wanted else found.cast(wanted))
+        array = opened.read_row_groups(groups, columns=[stored], use_threads=False).column(0)
+        values = comparable(array if array.type == wanted else array.cast(wanted))
         return values if len(places) == count else values.take(pa.array(places))
 
     for step in keys.steps:
         if not len(places):
             break
         values = column(file.rescued if step.is_text else step.name)
-        own = _index_in(_texts(values, step.name) if step.is_text else values, step.values)
-        known = own >= 0
-        places, own, beginnings = places[known], own[known], beginnings[known]
-        pairs = beginnings * len(step.values) + own
+        indices = _index_in(_texts(values, step.name) if step.is_text else values, step.values)
+        matches = indices >= 0
+        places, indices, beginnings = places[matches], indices[matches], beginnings[matches]
+        pairs = beginnings * len(step.values) + indices
         spots = np.searchsorted(step.pairs, pairs)
         spots[spots == len(step.pairs)] = 0
         same = step.pairs[spots] == pairs if len(step.pairs) else np.zeros(len(pairs), np.bool_)

@@ -199,8 +199,8 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     def put(number: int, operations: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         for rows in mirrors[number].thinned([operations]).combine_chunks().to_batches():
             is_one = buckets[number] == 1
-            for bucket, own in [(0, rows)] if is_one else in_buckets(rows, buckets[number]):
-                yield firsts[number] + bucket, own
+            for bucket, share in [(0, rows)] if is_one else in_buckets(rows, buckets[number]):
+                yield firsts[number] + bucket, share
 
     def of_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, rows in _divided(batches, mirrors):
@@ -210,8 +210,8 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     def of_earlier(number: int, convert: ArrowMap) -> Sort:
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
             for operations in convert(batches):
-                own = operations if mirrors[number].keyed else of_no_change(operations)
-                yield from put(number, own)
+                earlier = operations if mirrors[number].keyed else of_no_change(operations)
+                yield from put(number, earlier)
 
         return rows
 
@@ -222,13 +222,13 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     sources: list[tuple[Rows, Sort]] = [(log, of_changes)] if mirrors else []
     for number, mirror in enumerate(mirrors):
         sources += ((rows, of_earlier(number, convert)) for rows, convert in mirror.before)
-    found = reduced(executor, sources, fold, buckets=total)
+    folds = reduced(executor, sources, fold, buckets=total)
     parts: list[list[Folded]] = [[] for _ in mirrors]
-    for number, part in found:
+    for number, part in folds:
         parts[number].append(part)
     return [
-        _joined(own) if own else _folded(mirror, ())
-        for mirror, own in zip(mirrors, parts, strict=True)
+        _joined(mirror_parts) if mirror_parts else _folded(mirror, ())
+        for mirror, mirror_parts in zip(mirrors, parts, strict=True)
     ]
 
 
@@ -258,11 +258,11 @@ def _divided(
                 yield number, pa.Table.from_batches([rows]).filter(mirrors[number].condition)
 
     for batch in batches:
-        for number, own in shares(batch):
-            if own.num_rows:
-                held[number].append(own)
-                counts[number] += own.num_rows
-                sizes[number] += own.nbytes
+        for number, changes in shares(batch):
+            if changes.num_rows:
+                held[number].append(changes)
+                counts[number] += changes.num_rows
+                sizes[number] += changes.nbytes
                 if counts[number] >= READ_ROWS or sizes[number] >= _HELD_BYTES:
                     yield taken(number)
         if sum(counts) >= _READ_AHEAD or sum(sizes) >= 2 * _HELD_BYTES:
@@ -311,8 +311,10 @@ def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
         [*(fits[f"c{names.index(name)}"] for name in wanted), fits["rescued"]],
         names=[*wanted, MirrorLayout(schema=schema).rescued],
     )
-    own = {"keeps": "keeps_row"} if schema.handle_key else {"net": "net"}
-    flags = pa.table({name: fits[source] for name, source in (own | {"least": "least"}).items()})
+    sources = {"keeps": "keeps_row"} if schema.handle_key else {"net": "net"}
+    flags = pa.table(
+        {name: fits[source] for name, source in (sources | {"least": "least"}).items()}
+    )
     stamps = pc.struct_field(fits["sequence"], "commit_ts")
     return ChangedKeys(rows=rows, flags=flags.append_column("commit_ts", stamps))
 

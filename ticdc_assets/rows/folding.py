@@ -136,9 +136,9 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     last = np.where(((whole < 0) | is_delete[whole]) & (begin < size), begin, whole)
     mark = last_of(partial & (numbers > last[group]))
     changed = np.logical_or.reduceat(fits & (ranks >= 0), starts)
-    known = first < size
+    has_fit = first < size
     first, whole, last, mark, changed = (
-        item[known] for item in (first, whole, last, mark, changed)
+        item[has_fit] for item in (first, whole, last, mark, changed)
     )
     was_delete, is_gone = is_delete[first], is_delete[last]
     put = changed & ~is_gone
@@ -164,9 +164,9 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     # A cast counts if the row existed at its DDL: if no change of the key came between them.
     places = np.flatnonzero(operations.column("casts").is_valid().to_numpy()[order])
     casts = operations.column("casts").take(pa.array(order[places])).to_pylist()
-    for place, own in zip(places.tolist(), casts, strict=True):
+    for place, entries in zip(places.tolist(), casts, strict=True):
         next_ts = int(stamps[place + 1]) if place < ends[group[place]] else None
-        pairs = tuple((item["column"], item["ddl_ts"]) for item in own)
+        pairs = tuple((item["column"], item["ddl_ts"]) for item in entries)
         counts.casts.update(standing_casts(pairs, next_ts))
     return FoldedRows(rows=rows, counts=counts, missing=_lacking(operations, order[last[put]]))
 
@@ -177,8 +177,8 @@ _ADDED = {"copies": pa.int32(), "keeps_row": pa.bool_(), "least": pa.int64(), "n
 
 def _with_columns(rows: pa.Table, **values: npt.NDArray[Any] | Sequence[int]) -> pa.Table:
     """Return folded operations with their added columns."""
-    for name, own in values.items():
-        rows = rows.append_column(name, pa.array(own).cast(_ADDED[name]))
+    for name, column in values.items():
+        rows = rows.append_column(name, pa.array(column).cast(_ADDED[name]))
     return rows
 
 
@@ -282,8 +282,10 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     fits = ~faulty
     put = fits & changed & ~is_delete[last]
     casts: Counter[tuple[str, int]] = Counter()
-    for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
-        for item in own:
+    for entries in (
+        operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist()
+    ):
+        for item in entries:
             casts[item["column"], item["ddl_ts"]] += item["rows"]
     rows = _with_columns(
         operations.take(pa.array(last[stays])),
@@ -339,8 +341,8 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
         # replay.
         valued = operations.column("covered").to_numpy()[order] >= 0
         numbers = np.flatnonzero(~valued)
-        own = group[numbers]
-        valued[numbers[np.append(own[1:] != own[:-1], True)[: len(numbers)]]] = True
+        key_codes = group[numbers]
+        valued[numbers[np.append(key_codes[1:] != key_codes[:-1], True)[: len(numbers)]]] = True
         return _without_values(operations, order, valued)
     sequence = operations.column("sequence").chunk(0)
     begins = np.diff(group, prepend=-1) != 0
@@ -351,23 +353,23 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
     fits = operations.column("reason").is_null().to_numpy()[order]
     partial = operations.column("is_partial").to_numpy()[order]
     ranks = sequence.field("rank").to_numpy()[order]
-    kept = begins.copy()
-    kept[np.append(starts[1:], size) - 1] = True
+    stays = begins.copy()
+    stays[np.append(starts[1:], size) - 1] = True
     valued = np.zeros(size, np.bool_)
     numbers = np.arange(size)
 
     def last_of(flags: Flags) -> Numbers:
-        found = np.maximum.reduceat(np.where(flags, numbers, -1), starts)
-        return found[found >= 0]
+        lasts = np.maximum.reduceat(np.where(flags, numbers, -1), starts)
+        return lasts[lasts >= 0]
 
     valued[last_of(fits & ~partial)] = True
     valued |= fits & partial
-    kept[last_of(~fits)] = True
-    kept[last_of(fits & (ranks >= 0))] = True
+    stays[last_of(~fits)] = True
+    stays[last_of(fits & (ranks >= 0))] = True
     first_fit = np.minimum.reduceat(np.where(fits, numbers, size), starts)
-    kept[first_fit[first_fit < size]] = True
-    kept |= valued
-    return _without_values(operations, order[kept], valued[kept])
+    stays[first_fit[first_fit < size]] = True
+    stays |= valued
+    return _without_values(operations, order[stays], valued[stays])
 
 
 def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.Table:

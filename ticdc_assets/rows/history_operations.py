@@ -104,9 +104,9 @@ def _ending(end: VersionEnd) -> dict[str, Any]:
     return dict(zip(("ends_at", "removed_by"), end, strict=True))
 
 
-def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
+def _kept_items(texts: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
     names = KEPT_TYPE.value_type.names
-    return [dict(zip(names, item, strict=True)) for item in kept] or None
+    return [dict(zip(names, item, strict=True)) for item in texts] or None
 
 
 def _unread(place: dict[str, Any]) -> dict[str, Any]:
@@ -173,8 +173,8 @@ class Passage:
             schema = passage.plan.schema
             target = history_operation_schema(schema)
             for batch in batches:
-                own = batch.select([*column_places(passage.schema), "rescued"])
-                rows = canonical_rows(own.rename_columns(names), layout, passage.timezone)
+                columns = batch.select([*column_places(passage.schema), "rescued"])
+                rows = canonical_rows(columns.rename_columns(names), layout, passage.timezone)
                 operations: list[dict[str, Any]] = []
                 for row, version in zip(rows, batch.select(OWN_PLACES).to_pylist(), strict=True):
                     try:

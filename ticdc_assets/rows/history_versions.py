@@ -48,10 +48,10 @@ class _Version:
     @classmethod
     def of(cls, operation: _Operation) -> "_Version":
         """Return the version that an operation begins; it may have ended already."""
-        kept = tuple(tuple(item.values()) for item in operation["kept"] or ())
+        texts = tuple(tuple(item.values()) for item in operation["kept"] or ())
         names = ("row", "op", "valid_to", "ended_by", "ends_at", "removed_by")
-        own = {name: operation[name] for name in names}
-        return cls(valid_from=operation["commit_ts"], kept=kept, **own)
+        values = {name: operation[name] for name in names}
+        return cls(valid_from=operation["commit_ts"], kept=texts, **values)
 
     def is_removed(self, ts: int) -> bool:
         """Return whether DDL ends it up to a cut; then it has its end."""
@@ -84,13 +84,13 @@ def fold_versions(operations: pa.Table, schema: TableSchema) -> pa.Table:
     operations = operations.combine_chunks()
     follow = _versions_by_key if schema.handle_key else _versions_of_bag
     versions: list[_Version] = []
-    for key, own in groupby(_ordered(operations), key=itemgetter("key")):
+    for key, key_operations in groupby(_ordered(operations), key=itemgetter("key")):
         if key == "!":
-            versions += (_Version(item["row"]) for item in own)
+            versions += (_Version(item["row"]) for item in key_operations)
         elif key == "":
-            versions += map(_Version.of, own)
+            versions += map(_Version.of, key_operations)
         else:
-            versions += follow(own)
+            versions += follow(key_operations)
     return _built(operations, versions, schema)
 
 
@@ -164,15 +164,16 @@ def _built(operations: pa.Table, versions: list[_Version], schema: TableSchema) 
     if any(texts):
         rescued = pa.array(
             [
-                [item for item in entries or () if item[0] not in own] + list(own.items()) or None
-                for entries, own in zip(rescued.to_pylist(), texts, strict=True)
+                [item for item in entries or () if item[0] not in by_name] + list(by_name.items())
+                or None
+                for entries, by_name in zip(rescued.to_pylist(), texts, strict=True)
             ],
             RESCUED_TYPE,
         )
         for name, column in zip(places, schema.columns, strict=True):
-            kept = [None if column.name in own else row for row, own in enumerate(texts)]
-            if None in kept:
-                arrays[name] = arrays[name].take(pa.array(kept, pa.int64()))
+            numbers = [None if column.name in by_name else row for row, by_name in enumerate(texts)]
+            if None in numbers:
+                arrays[name] = arrays[name].take(pa.array(numbers, pa.int64()))
     arrays["rescued"] = rescued
     target = version_schema(schema)
     for field in target:

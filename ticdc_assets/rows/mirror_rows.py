@@ -153,10 +153,10 @@ def marked(rows: pa.Table, rescued: str, marks: Sequence[str | None]) -> pa.Tabl
         return rows
     number = rows.schema.get_field_index(rescued)
     entries = [
-        own
+        pairs
         if mark is None
-        else [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
-        for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
+        else [*(item for item in pairs or () if item[0] != PARTIAL), (PARTIAL, mark)]
+        for pairs, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
     ]
     return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))
 
@@ -412,12 +412,12 @@ def _row_operations(
     layout = MirrorLayout(schema=base)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        carry, kept = make()
+        carry, keep = make()
         resolver = RowResolver(plan, timezone)
         target = operation_schema(plan.schema)
         for batch in batches:
-            if kept is not None:
-                puts, batch = kept(batch)
+            if keep is not None:
+                puts, batch = keep(batch)
                 yield puts
                 if puts.num_rows and not batch.num_rows:
                     continue
@@ -435,8 +435,8 @@ def _row_operations(
                     values, error, casts = carried.row, carried.fault, carried.casts
                 except ImageError as raised:
                     # Of two equal rows each counts, in any batch or part.
-                    own = key_text([row.get(name) for name in base.handle_key or row])
-                    key, values, error = f"!{number}{own}", CanonicalRow(), raised
+                    row_key = key_text([row.get(name) for name in base.handle_key or row])
+                    key, values, error = f"!{number}{row_key}", CanonicalRow(), raised
                 if error is not None:
                     sequence["rank"] = error_rank
                 operations.append(

@@ -108,9 +108,9 @@ class Rows:
         ]
         return cls(
             schema=schema,
-            groups=tuple((path, (n,)) for path, own in numbers for n in own)
+            groups=tuple((path, (n,)) for path, group_numbers in numbers for n in group_numbers)
             if by_group
-            else tuple((path, tuple(own)) for path, own in numbers),
+            else tuple((path, tuple(group_numbers)) for path, group_numbers in numbers),
             deleted=deleted,
             stored=names,
             large=texts_of(schema, names),
@@ -233,8 +233,8 @@ def reduced(
     sorts = [sort for _, sort in sources]
 
     def step(some: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for number, own in groupby(some, key=itemgetter(0)):
-            yield from sorts[number](batch for _, part in own for batch in part.read())
+        for number, pairs in groupby(some, key=itemgetter(0)):
+            yield from sorts[number](batch for _, part in pairs for batch in part.read())
 
     tasks = max(buckets, executor.workers)
     return executor.reduce(step, parts, function, tasks=tasks, buckets=buckets)
@@ -256,8 +256,8 @@ def in_buckets(operations: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, 
         # A change whose row is unknown is spread by its identity.
         identities = operations.column("identity").to_pylist()
         hashes = (
-            crc32(own if key.startswith("!") and own is not None else key.encode())
-            for key, own in zip(keys, identities, strict=True)
+            crc32(identity if key.startswith("!") and identity is not None else key.encode())
+            for key, identity in zip(keys, identities, strict=True)
         )
     yield from shared_out(operations, np.fromiter(hashes, np.int64, len(keys)), buckets)
 
@@ -282,9 +282,9 @@ def by_name(rows: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
     codes = databases.indices.to_numpy().astype(np.int64) * len(tables.dictionary)
     codes += tables.indices.to_numpy()
     names, numbers = np.unique(codes, return_inverse=True)
-    for number, own in shared_out(rows, numbers, len(names)):
+    for number, share in shared_out(rows, numbers, len(names)):
         database, table = divmod(int(names[number]), len(tables.dictionary))
-        yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), own
+        yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), share
 
 
 def kept(rows: pa.Table, folder: AnyPath | None, layout: FileLayout | None = None) -> Rows:

@@ -91,14 +91,14 @@ class HdfsHandler(FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         """Return what is at each of some paths."""
-        found: list[FileInfo] = []
+        entries: list[FileInfo] = []
         for path in paths:
             try:
                 with _os_errors():
-                    found.append(_info_of(self._client.get_file_info(path)))
+                    entries.append(_info_of(self._client.get_file_info(path)))
             except FileNotFoundError:
-                found.append(FileInfo(path, FileType.NotFound))
-        return found
+                entries.append(FileInfo(path, FileType.NotFound))
+        return entries
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         """Return what is in a folder, or below it."""

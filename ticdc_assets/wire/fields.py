@@ -116,16 +116,16 @@ def read_fields(
     Raises:
         WireError: a field is not as its table says.
     """
-    found: dict[str, Any] = {}
+    by_meaning: dict[str, Any] = {}
     for field in fields:
         name, value = field.name, members.get(field.name)
         if field.presence is Presence.REQUIRED:
-            found[field.meaning] = read_required(members, name, readers[field.kind], position)
+            by_meaning[field.meaning] = read_required(members, name, readers[field.kind], position)
         elif value is None:
             continue
         elif field.presence is Presence.OPTIONAL:
-            found[field.meaning] = readers[field.kind](value, f"{position}.{name}")
+            by_meaning[field.meaning] = readers[field.kind](value, f"{position}.{name}")
         else:
             expected = f"no {name} in this type"
             raise WireError("unexpected_field", f"{position}.{name}", expected, shorten(value))
-    return found
+    return by_meaning

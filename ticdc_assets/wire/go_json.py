@@ -88,8 +88,8 @@ def parse(value: bytes | None, *, as_sent: bool = False) -> Any:
     except _ConstantError:
         # The parser does not say where; with the strings blanked only the constant can match.
         blanked = shapes.STRING.sub(lambda string: " " * len(string[0]), text)
-        found = _CONSTANT.search(blanked)
-        raise _invalid(text, found.start() if found else 0, "no JSON number") from None
+        match = _CONSTANT.search(blanked)
+        raise _invalid(text, match.start() if match else 0, "no JSON number") from None
     end = _skip_whitespace(text, end)
     if end != len(text):
         raise WireError(

@@ -203,9 +203,9 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        own = len(self.sources)
+        border = len(self.sources)
         # A new run starts where the source changes.
-        is_first = (np.diff(order, prepend=-2) != 1) | (order == own)
+        is_first = (np.diff(order, prepend=-2) != 1) | (order == border)
         first = np.flatnonzero(is_first)
         if len(first) * _SHORT_RUN > len(order):
             rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
@@ -214,8 +214,8 @@ class SourcedRows:
             rows = pa.concat_batches(
                 [
                     self.rows.slice(start, size)
-                    if start < own
-                    else other.rows.slice(start - own, size)
+                    if start < border
+                    else other.rows.slice(start - border, size)
                     for start, size in zip(starts, sizes, strict=True)
                 ]
             )

@@ -138,12 +138,12 @@ def _decimal(column: ColumnSchema) -> TextConverter:
 
 def normal_decimal(text: str, *, scale: int, column: ColumnSchema) -> str:
     """Return decimal `text` without leading zeros or `+`, its fraction padded to `scale`."""
-    found = shapes.DECIMAL.fullmatch(text)
-    if found is None:
+    match = shapes.DECIMAL.fullmatch(text)
+    if match is None:
         raise ImageError("invalid_decimal", column.name, "decimal", shorten(text))
-    sign = "-" if found[1] == "-" else ""
-    fraction = (found[3] or "").ljust(scale, "0")
-    whole = found[2] or "0"
+    sign = "-" if match[1] == "-" else ""
+    fraction = (match[3] or "").ljust(scale, "0")
+    whole = match[2] or "0"
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
 
 
@@ -308,10 +308,10 @@ def _set(column: ColumnSchema) -> TextConverter:
     if not column.elements:
         return _numbered(column, _UINT64 - 1)
     labels = column.elements[:64]
-    known: dict[str, str] = {}
+    cached: dict[str, str] = {}
 
     def convert(text: str) -> str:
-        joined = known.get(text)
+        joined = cached.get(text)
         if joined is not None:
             return joined
         if shapes.INTEGER.fullmatch(text) is None:
@@ -322,8 +322,8 @@ def _set(column: ColumnSchema) -> TextConverter:
                 "unknown_set_member", column.name, f"0 to {2 ** len(labels) - 1}", shorten(text)
             )
         joined = ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
-        if len(known) < _SET_CACHE_SIZE:
-            known[text] = joined
+        if len(cached) < _SET_CACHE_SIZE:
+            cached[text] = joined
         return joined
 
     return convert

@@ -223,8 +223,8 @@ def _widens(old: ColumnSchema, new: ColumnSchema) -> bool:
         case Kind.ENUM:
             return bool(old.elements) and set(old.elements) <= set(new.elements)
         case Kind.SET:
-            kept = tuple(label for label in new.elements if label in old.elements)
-            return bool(old.elements) and kept == old.elements
+            common = tuple(label for label in new.elements if label in old.elements)
+            return bool(old.elements) and common == old.elements
         case Kind.VECTOR:
             return declared_length(new) in (0, declared_length(old))
         case Kind.YEAR | Kind.DATE | Kind.JSON:

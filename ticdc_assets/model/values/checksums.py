@@ -89,10 +89,10 @@ def checksum_agrees(event: RowChange, schema: TableSchema, timezone: str) -> boo
     unknown = False
     for wanted, image in ((sent.current, event.after), (sent.previous, event.before)):
         if wanted:
-            found = _checksum(columns, image or {})
-            if found is None:
+            checksum = _checksum(columns, image or {})
+            if checksum is None:
                 unknown = True
-            elif found != wanted:
+            elif checksum != wanted:
                 return False
             else:
                 agreed = True

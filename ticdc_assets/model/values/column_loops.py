@@ -100,20 +100,20 @@ def integers(
             continue
         # The digits left over from eights come first, then eight at a time.
         head = (size - 1) % 8 + 1
-        found = number_at(data, place, head)
-        number = np.uint64(found)
-        good = found != NO_DIGITS
+        digits = number_at(data, place, head)
+        number = np.uint64(digits)
+        good = digits != NO_DIGITS
         place += head
         while good and place < end:
-            found = number_of(word_at(data, place))
+            digits = number_of(word_at(data, place))
             # 2^64 has twenty digits.
-            good = found != NO_DIGITS and (
+            good = digits != NO_DIGITS and (
                 size < 20
                 or place + 8 < end
                 or number < _MOST_EIGHTS
-                or (number == _MOST_EIGHTS and found <= _MOST_LEFT)
+                or (number == _MOST_EIGHTS and digits <= _MOST_LEFT)
             )
-            number = number * _HUNDRED_MILLION + np.uint64(found)
+            number = number * _HUNDRED_MILLION + np.uint64(digits)
             place += 8
         if not good or number > (lowest if negative else highest):
             continue

@@ -225,10 +225,10 @@ def _in_utc(local: Any, exact: Flags, present: Flags, zone: tzinfo) -> Any:
         return local
     hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
     texts = np.datetime_as_string(hours.astype("datetime64[h]")).tolist()
-    found = [offset_of_hour(zone, text.replace("T", " ")) for text in texts]
-    offsets = np.array([(offset or timedelta()) // _MICROSECOND for offset in found], np.int64)
+    by_hour = [offset_of_hour(zone, text.replace("T", " ")) for text in texts]
+    offsets = np.array([(offset or timedelta()) // _MICROSECOND for offset in by_hour], np.int64)
     local[present] -= offsets[numbers]
-    exact[present] = np.array([offset is not None for offset in found], np.bool_)[numbers]
+    exact[present] = np.array([offset is not None for offset in by_hour], np.bool_)[numbers]
     return local
 
 

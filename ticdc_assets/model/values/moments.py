@@ -68,8 +68,8 @@ def round_fraction(digits: str, places: int) -> int:
 
     TiDB reads one digit beyond `places` only. 1,000,000 means that a second is carried.
     """
-    kept = digits[: places + 1].ljust(places + 1, "0")
-    return (int(kept) + 5) // 10 * 10 ** (6 - places)
+    head = digits[: places + 1].ljust(places + 1, "0")
+    return (int(head) + 5) // 10 * 10 ** (6 - places)
 
 
 def round_datetime(value: datetime, places: int) -> datetime | None:
@@ -94,14 +94,14 @@ def parse_datetime_text(text: str, places: int) -> datetime | str | None:
     """
     text = text.strip()
     delimited = _DELIMITED.fullmatch(text)
-    found = delimited or _COMPACT.fullmatch(text)
-    if found is None:
+    match = delimited or _COMPACT.fullmatch(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    fraction = found[7] or ""
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    fraction = match[7] or ""
     if not (year or month or day or hour or minute or second or fraction.strip("0")):
         return ZERO_DATETIME
-    if len(found[1]) <= 2:
+    if len(match[1]) <= 2:
         year = full_year(year)
     try:
         value = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001  # no zone
@@ -185,17 +185,17 @@ def clock_prefix(text: str) -> tuple[int | None, int] | None:
     Read are `days hours[:minutes[:seconds]]`, `hours:minutes[:seconds]` and `hhmmss`. The seconds
     are None if there is no such clock.
     """
-    found = _SPAN_DAYS.match(text) or _SPAN_COLONS.match(text) or _SPAN_DIGITS.match(text)
-    if found is None:
+    match = _SPAN_DAYS.match(text) or _SPAN_COLONS.match(text) or _SPAN_DIGITS.match(text)
+    if match is None:
         return None
-    if found.re is _SPAN_DIGITS:
-        number = int(found[1])
+    if match.re is _SPAN_DIGITS:
+        number = int(match[1])
         days, hours, minutes, seconds = 0, number // 10000, number // 100 % 100, number % 100
     else:
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     is_clock = minutes <= 59 and seconds <= 59
     total = days * 86400 + hours * 3600 + minutes * 60 + seconds
-    return total if is_clock else None, found.end()
+    return total if is_clock else None, match.end()
 
 
 def parse_span_text(text: str, places: int) -> int | None:

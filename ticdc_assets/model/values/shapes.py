@@ -121,7 +121,7 @@ def compact_json(text: str) -> str:
 
 def spaced_json(text: str) -> str:
     """Return compact JSON as TiDB prints it: one space after each comma and colon."""
-    return _STRING_OR_SEPARATOR.sub(lambda found: found[1] or found[2] + " ", text)
+    return _STRING_OR_SEPARATOR.sub(lambda match: match[1] or match[2] + " ", text)
 
 
 def is_encodable(text: str) -> bool:

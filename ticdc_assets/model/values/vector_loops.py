@@ -48,9 +48,9 @@ class _Code:
         return self.builder.bitcast(address, kind.as_pointer())
 
     def read(self, number: int, kind: Any) -> Any:
-        found = self.builder.load(self._address(number, kind))
-        found.align = 1
-        return found
+        load = self.builder.load(self._address(number, kind))
+        load.align = 1
+        return load
 
     def write(self, value: Any, number: int, kind: Any) -> None:
         self.builder.store(value, self._address(number, kind)).align = 1

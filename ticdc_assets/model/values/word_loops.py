@@ -42,9 +42,9 @@ _SIXTEEN, _THIRTY_TWO = np.uint64(16), np.uint64(32)
 
 def table_of(chars: bytes) -> Bytes:
     """Return a table that has 1 for these bytes and 0 for others."""
-    found = np.zeros(256, np.uint8)
-    found[list(chars)] = 1
-    return found
+    table = np.zeros(256, np.uint8)
+    table[list(chars)] = 1
+    return table
 
 
 _ESCAPED: Final = table_of(b'"\\/bfnrt')

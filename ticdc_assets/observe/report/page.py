@@ -112,7 +112,7 @@ def page(overviews: Sequence[FeedOverview]) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates, with their filters for numbers, times and texts."""
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("ticdc_assets.observe.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -120,8 +120,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    made.filters |= {
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    templates.filters |= {
         "amount": counted,
         "coordinates": _coordinates,
         "count_text": count_text,
@@ -132,7 +132,7 @@ def environment() -> Environment:
         "shortened": shortened,
         "utc_text": utc_text,
     }
-    made.globals |= {
+    templates.globals |= {
         "CHANGES_SHOWN": 30,
         "CONFLICTS_SHOWN": 20,
         "CUTS_SHOWN": 25,
@@ -145,7 +145,7 @@ def environment() -> Environment:
         "SIGNS": _SIGNS,
         "TopicState": TopicState,
     }
-    return made
+    return templates
 
 
 def _shown(value: Any) -> Any:

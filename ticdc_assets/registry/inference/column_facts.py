@@ -79,8 +79,8 @@ class ColumnFacts:
 
     def ordered(self, schema: TableSchema) -> TableSchema:
         """Return `schema` with its columns in upstream's order, columns without a place last."""
-        known = None if self._is_inferred(schema) else self._known(schema)
-        return schema if known is None else _ordered(schema, known)
+        facts = None if self._is_inferred(schema) else self._known(schema)
+        return schema if facts is None else _ordered(schema, facts)
 
     def marked(self, schema: TableSchema) -> TableSchema:
         """Return `schema` with its virtual columns and partial indexes marked, and no others."""
@@ -123,10 +123,10 @@ class ColumnFacts:
         last = self._last.get(name)
         if last is None:
             return
-        known = self._by_id[last]
-        names = {column.name.lower() for column in known.columns}
+        facts = self._by_id[last]
+        names = {column.name.lower() for column in facts.columns}
         if names.issuperset(column.name.lower() for column in exported.columns):
-            corrected = _ordered(_marked(known, exported), exported)
+            corrected = _ordered(_marked(facts, exported), exported)
             self._by_id[last] = self._by_name[name][last[1]] = corrected
 
     def _described(
@@ -134,11 +134,11 @@ class ColumnFacts:
     ) -> TableSchema | None:
         """Return a table after a statement, as the statement and the facts so far describe it."""
         if any(change.kind in _OF_COLUMNS for change in statement.changes):
-            own = self.ordered(self.marked(before or after))
+            facts = self.ordered(self.marked(before or after))
             # Without the schema before, an index that the statement adds is there already.
-            table = replace(own, indexes=()) if before is None else own
+            table = replace(facts, indexes=()) if before is None else facts
             changed = schema_after(statement, table).schema
-            left = () if before is not None else own.indexes
+            left = () if before is not None else facts.indexes
             return replace(changed, indexes=changed.indexes + left)
         # Of an EXCHANGE PARTITION the schema before is that of another table.
         if before is not None and exchange_of(statement) is None:
@@ -166,17 +166,17 @@ class ColumnFacts:
         return None if newest is None else versions[newest]
 
 
-def _ordered(schema: TableSchema, known: TableSchema) -> TableSchema:
-    places = {column.name.lower(): place for place, column in enumerate(known.columns)}
+def _ordered(schema: TableSchema, facts: TableSchema) -> TableSchema:
+    places = {column.name.lower(): place for place, column in enumerate(facts.columns)}
     columns = tuple(
         sorted(schema.columns, key=lambda column: places.get(column.name.lower(), len(places)))
     )
     return schema if columns == schema.columns else replace(schema, columns=columns)
 
 
-def _marked(schema: TableSchema, known: TableSchema | None) -> TableSchema:
-    virtual = {column.name.lower() for column in known.columns if column.virtual} if known else ()
-    partial = {index.name.lower() for index in known.indexes if index.partial} if known else ()
+def _marked(schema: TableSchema, facts: TableSchema | None) -> TableSchema:
+    virtual = {column.name.lower() for column in facts.columns if column.virtual} if facts else ()
+    partial = {index.name.lower() for index in facts.indexes if index.partial} if facts else ()
     if partial or any(index.partial for index in schema.indexes):
         indexes = tuple(
             replace(index, partial=index.name.lower() in partial) for index in schema.indexes

@@ -292,11 +292,11 @@ def finished_indexes(
     by_name = {column.name: column for column in columns}
     finished: list[IndexSchema] = []
     for index in indexes:
-        own = [by_name[name] for name in index.columns if name in by_name]
-        may_be_row_id = len(own) == 1 and own[0].mysql_type in INTEGER_LENGTHS
+        members = [by_name[name] for name in index.columns if name in by_name]
+        may_be_row_id = len(members) == 1 and members[0].mysql_type in INTEGER_LENGTHS
         is_misnamed = index.primary and index.name == ROW_ID and not may_be_row_id
         name = PRIMARY if is_misnamed else index.name
-        finished.append(replace(index, name=name, nullable=any(item.nullable for item in own)))
+        finished.append(replace(index, name=name, nullable=any(item.nullable for item in members)))
     return tuple(sorted(finished, key=lambda index: index.primary and index.name == ROW_ID))
 
 

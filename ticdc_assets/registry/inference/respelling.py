@@ -38,17 +38,20 @@ def respellings(shape: RowShape, schema: TableSchema) -> dict[str, Respelling]:
     if all(sent.flags is None for sent in shape.columns):
         return {}
     columns = {column.name: column for column in schema.columns}
-    found: dict[str, Respelling] = {}
+    by_column: dict[str, Respelling] = {}
     for sent in shape.columns:
-        known = columns.get(sent.name)
-        respelling = None if known is None else _respelling(sent, known, raw=shape.raw)
+        present = columns.get(sent.name)
+        respelling = None if present is None else _respelling(sent, present, raw=shape.raw)
         if respelling is not None:
-            found[sent.name] = respelling
-    return found
+            by_column[sent.name] = respelling
+    return by_column
 
 
-def _respelling(sent: SentColumn, known: ColumnSchema, *, raw: bool) -> Respelling | None:
-    said, kind = base_type(ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)), kind_of(known)
+def _respelling(sent: SentColumn, column: ColumnSchema, *, raw: bool) -> Respelling | None:
+    said, kind = (
+        base_type(ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)),
+        kind_of(column),
+    )
     quoted = said in _QUOTED and not raw
 
     def to_bytes(text: str) -> str:

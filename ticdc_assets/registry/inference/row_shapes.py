@@ -97,8 +97,8 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
     columns = {column.name: column for column in schema.columns}
     sized = _is_sized(shape)
     for sent in shape.columns:
-        known = columns.get(sent.name)
-        if known is None or known.virtual or not _agrees(known, sent, sized=sized):
+        present = columns.get(sent.name)
+        if present is None or present.virtual or not _agrees(present, sent, sized=sized):
             return False
     handle = _handle_key(shape)
     if (
@@ -182,13 +182,13 @@ def _is_of_no_key(
     """
     by_name = {column.name: column for column in columns}
     for index in indexes:
-        own = [by_name[name] for name in index.columns if name in by_name]
-        sent = {column.name for column in own if not column.virtual}
+        members = [by_name[name] for name in index.columns if name in by_name]
+        sent = {column.name for column in members if not column.virtual}
         if (
             index.unique
-            and (index.partial or len(sent) < len(own))
+            and (index.partial or len(sent) < len(members))
             and sent == set(handle)
-            and not any(column.nullable for column in own)
+            and not any(column.nullable for column in members)
         ):
             return True
     return False
@@ -248,7 +248,7 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
         return replace(column, decimal=-1)
     if mysql_type in LABELLED_TYPES and arguments:
         labels = tuple(
-            _ESCAPED.sub(lambda found: _MEANINGS[found[0]], label)
+            _ESCAPED.sub(lambda match: _MEANINGS[match[0]], label)
             for label in _LABEL.findall(arguments)
         )
         return replace(column, elements=labels, length=labels_length(mysql_type, labels))
@@ -308,43 +308,43 @@ _FACTS: Final[dict[Kind, _Facts]] = {
 """The sizes that decide what values are."""
 
 
-def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
+def _agrees(column: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
     proven = _proven(sent, sized=sized)
-    if stored_type(known) != stored_type(proven):
-        return sent.flags is not None and _holds(known, proven)
+    if stored_type(column) != stored_type(proven):
+        return sent.flags is not None and _holds(column, proven)
     kind = kind_of(proven)
-    if kind in _SIGNED_KINDS and not _agrees_on_sign(known, sent, proven):
+    if kind in _SIGNED_KINDS and not _agrees_on_sign(column, sent, proven):
         return False
     if lacks_size(proven):
         return True
-    if lacks_size(known):
+    if lacks_size(column):
         return False
     if kind in (Kind.ENUM, Kind.SET):
-        return known.elements == proven.elements or (
-            _spelled_labels(known.elements) == _pieces(sent.mysql_type)[0]
+        return column.elements == proven.elements or (
+            _spelled_labels(column.elements) == _pieces(sent.mysql_type)[0]
         )
     facts = _FACTS.get(kind)
     if facts is None or (kind in _SIZED_BY_LENGTH and declared_length(proven) == 0):
         return True
-    return facts(known) == facts(proven)
+    return facts(column) == facts(proven)
 
 
-def _holds(known: ColumnSchema, proven: ColumnSchema) -> bool:
-    """Return whether `known`, a twin of `proven`, holds text or bytes whatever the flags say.
+def _holds(column: ColumnSchema, proven: ColumnSchema) -> bool:
+    """Return whether `column`, a twin of `proven`, holds text or bytes whatever the flags say.
 
     Bytes can hold text, so flags do not turn known bytes into text. Text has a character set if a
     DDL or an export described it.
     """
-    stored, said = stored_type(known), stored_type(proven)
+    stored, said = stored_type(column), stored_type(proven)
     if BINARY_TWINS.get(said) == stored:
         return True
-    return BINARY_TWINS.get(stored) == said and bool(known.charset)
+    return BINARY_TWINS.get(stored) == said and bool(column.charset)
 
 
-def _agrees_on_sign(known: ColumnSchema, sent: SentColumn, proven: ColumnSchema) -> bool:
-    if _says_nothing(sent) or (sent.flags is not None and known.length > 0):
+def _agrees_on_sign(column: ColumnSchema, sent: SentColumn, proven: ColumnSchema) -> bool:
+    if _says_nothing(sent) or (sent.flags is not None and column.length > 0):
         return True
-    return is_unsigned(known) == is_unsigned(proven) and not lacks_sign(known)
+    return is_unsigned(column) == is_unsigned(proven) and not lacks_sign(column)
 
 
 _KEY_FLAGS: Final = ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY | ColumnFlag.MULTIPLE_KEY
@@ -352,22 +352,24 @@ _KEY_FLAGS: Final = ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY | ColumnFlag.
 _SIZED_BY_LENGTH: Final = frozenset({Kind.BIT, Kind.VECTOR})
 
 
-def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    nullable = known.nullable
+def _corrected(column: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
+    nullable = column.nullable
     if sent.flags is not None and not _says_nothing(sent):
         nullable = bool(sent.flags & ColumnFlag.NULLABLE)
-    if _agrees(known, sent, sized=sized):
-        return replace(known, name=sent.name, nullable=nullable, virtual=False)
+    if _agrees(column, sent, sized=sized):
+        return replace(column, name=sent.name, nullable=nullable, virtual=False)
     proven = replace(_proven(sent, sized=sized), nullable=nullable)
-    if kind_of(known) is kind_of(proven):
-        proven = replace(proven, default=known.default)
-    if proven.mysql_type in TEXT_TYPES and known.mysql_type in TEXT_TYPES:
-        proven = replace(proven, charset=known.charset, collation=known.collation)
+    if kind_of(column) is kind_of(proven):
+        proven = replace(proven, default=column.default)
+    if proven.mysql_type in TEXT_TYPES and column.mysql_type in TEXT_TYPES:
+        proven = replace(proven, charset=column.charset, collation=column.collation)
         # A known charset must not turn values that were sent as text into bytes.
         if stored_type(proven) != proven.mysql_type:
             proven = replace(proven, charset="", collation="")
-    if stored_type(known) == stored_type(proven) and lacks_size(proven):
-        return replace(proven, length=known.length, decimal=known.decimal, elements=known.elements)
+    if stored_type(column) == stored_type(proven) and lacks_size(proven):
+        return replace(
+            proven, length=column.length, decimal=column.decimal, elements=column.elements
+        )
     return proven
 
 

@@ -286,10 +286,10 @@ class _Table:
                 if not (change.conditional and is_there):
                     self.add_index(change.index, created=False)
             case ChangeKind.DROP_PRIMARY_KEY:
-                kept = [index for index in self.indexes if not index.primary]
-                if len(kept) == len(self.indexes) and not change.conditional:
+                secondary = [index for index in self.indexes if not index.primary]
+                if len(secondary) == len(self.indexes) and not change.conditional:
                     self.note("drop primary key: there was none")
-                self.indexes = kept
+                self.indexes = secondary
             case ChangeKind.DROP_INDEX | ChangeKind.RENAME_INDEX:
                 index = None if change.name is None else self.index_named(change.name)
                 if index is not None:

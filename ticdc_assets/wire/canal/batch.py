@@ -60,10 +60,10 @@ _GROWTH: Final = 3
 def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
     texts = values_of(batch)
-    tape, found = tape_of(texts, _RULES, workspace("value"))
-    is_ddl, words, es, extensions, *_ = found
+    tape, members = tape_of(texts, _RULES, workspace("value"))
+    is_ddl, words, es, extensions, *_ = members
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
-    checked = tape.checked(found, types, _RULES)
+    checked = tape.checked(members, types, _RULES)
     good, extended = checked.good, extensions >= 0
     extension = tape.checked_inside(checked, "_tidb", types, _EXTENSION)
     plain = tape.checked(es[np.newaxis], np.where(extended, NONE, 0), _PLAIN)
@@ -187,15 +187,15 @@ def _names(lists: ImageLists, name: str, columns: Places) -> "pa.Array[Any]":
 
 def _ways(lists: ImageLists) -> Octets:
     """Return the way of each column of the lists that begin at tables."""
-    found = np.full(len(lists.columns), Spelling.REFUSED, np.uint8)
+    column_ways = np.full(len(lists.columns), Spelling.REFUSED, np.uint8)
     ways: list[Mapping[str, int]] = []
     for column, (before, _, name) in enumerate(lists.described):
         table: _Table | None = lists.tables.get(column)
         # A column comes after its predecessor.
-        own: Mapping[str, int] = {} if column == ROOT else ways[before]
-        found[column] = own.get(name, Spelling.REFUSED)
-        ways.append(own if table is None else table.ways)
-    return found
+        table_ways: Mapping[str, int] = {} if column == ROOT else ways[before]
+        column_ways[column] = table_ways.get(name, Spelling.REFUSED)
+        ways.append(table_ways if table is None else table.ways)
+    return column_ways
 
 
 def _table(tape: Tape, nodes: list[int]) -> _Table | None:

@@ -38,7 +38,7 @@ def described(
     object of types; `NONE` for none. `columns` gets the new columns. `room` is for `TYPE`, four
     times as many as types of a message and eight.
     """
-    known, slots, used = columns
+    trie, slots, used = columns
     for message in range(len(types)):
         lasts[message], top = NONE, np.int64(types[message])
         if top < 0:
@@ -51,27 +51,29 @@ def described(
             room[slot].node = 0
         at, good = top + 1, True
         while good and at < behind:
-            node, found = at, hashed(octets, nodes[at].start, nodes[at].end, ZERO_WORD)
+            node, digest = at, hashed(octets, nodes[at].start, nodes[at].end, ZERO_WORD)
             good = nodes[at + 1].kind in (TEXT, ESCAPED)
             at = np.int64(nodes[at + 1].next)
-            slot = np.int64(found) & mask
+            slot = np.int64(digest) & mask
             # Of two types that need a slot the one with the smaller hash gets it, so that no order
             # of types leads to other slots.
             while room[slot].node != 0:
-                if room[slot].hash > found:
-                    found, room[slot].hash = room[slot].hash, found
+                if room[slot].hash > digest:
+                    digest, room[slot].hash = room[slot].hash, digest
                     node, room[slot].node = np.int64(room[slot].node), node
                 slot = (slot + 1) & mask
-            room[slot].hash, room[slot].node = found, node
+            room[slot].hash, room[slot].node = digest, node
         if not good:
             continue
         last = np.int64(ROOT)
         for part in range(len(parts)):
             if parts[part, message] >= 0:
-                own = nodes[parts[part, message]]
-                last = column_of(octets, own.start, own.end, part + 1, last, known, slots, used)
+                member = nodes[parts[part, message]]
+                last = column_of(
+                    octets, member.start, member.end, part + 1, last, trie, slots, used
+                )
         for slot in range(mask + 1):
             if room[slot].node != 0:
                 start, end = nodes[room[slot].node].start, nodes[room[slot].node + 1].end
-                last = column_of(octets, start, end, 0, last, known, slots, used)
+                last = column_of(octets, start, end, 0, last, trie, slots, used)
         lasts[message] = last

@@ -33,13 +33,13 @@ _INSERT, _UPDATE, _DELETE = range(3)
 
 def _forms() -> Octets:
     """Return the form of values by `row_loops` labels, another number for unknown types."""
-    found = np.full(256 * (MAX_FLAGS + 1), 255, np.uint8)
+    forms = np.full(256 * (MAX_FLAGS + 1), 255, np.uint8)
     for code in TYPE_NAMES:
         for flags in range(MAX_FLAGS + 1):
             form = form_of(code, flags)
             if form is not None:
-                found[code | flags << row_loops.FLAGS_SHIFT] = form
-    return found
+                forms[code | flags << row_loops.FLAGS_SHIFT] = form
+    return forms
 
 
 _FORMS: Final = _forms()

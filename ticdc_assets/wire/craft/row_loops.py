@@ -128,8 +128,8 @@ def rows_found(texts: Texts, target: Target, rows: Nodes) -> int:
     _, starts, ends = texts
     count = np.int64(0)
     for record in range(len(starts)):
-        found = _rows_of(target, starts[record], ends[record], record, rows, count)
-        count += max(found, 0)
+        row_count = _rows_of(target, starts[record], ends[record], record, rows, count)
+        count += max(row_count, 0)
     return count
 
 
@@ -231,7 +231,7 @@ def columns_listed(
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images
-    known, slots, used = columns
+    trie, slots, used = columns
     count = np.int64(0)
     for number in range(len(objects)):
         bounds[number] = count
@@ -275,7 +275,7 @@ def columns_listed(
                     good = False
                     break
                 name = nodes[first + term]
-                last = column_of(octets, name.start, name.end, label, last, known, slots, used)
+                last = column_of(octets, name.start, name.end, label, last, trie, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = first + term, value, last
                 target.used[USED_WRITTEN] += COLUMN_BYTES + name.end - name.start

@@ -70,12 +70,12 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     starts, ends, key_starts, key_ends = (
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
-    key_tape, found = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
-    kinds = key_tape.checked(found[:1], np.zeros(len(parts), np.int64), _KIND)
+    key_tape, key_members = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
+    kinds = key_tape.checked(key_members[:1], np.zeros(len(parts), np.int64), _KIND)
     types = np.full(len(parts), NONE, np.int64)
     for number, kind in enumerate(_TYPES):
         types[kinds.good & (kinds.values["t"] == kind)] = number
-    key = key_tape.checked(found, types, _KEY)
+    key = key_tape.checked(key_members, types, _KEY)
     tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, workspace("value"))
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
     marks = types == _WATERMARK
@@ -172,18 +172,18 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         (Spelling.FLOAT, np.float32, float_texts),
         (Spelling.DOUBLE, np.float64, double_texts),
     ):
-        own = unsure[unsure["way"] == way]
+        numbers = unsure[unsure["way"] == way]
         # An image with a number that may be too large for 64 bits is left to the reference.
-        is_long = own["end"] - own["start"] > _LONGEST_SURE
-        images += own["image"][is_long].tolist()
-        own = own[~is_long]
+        is_long = numbers["end"] - numbers["start"] > _LONGEST_SURE
+        images += numbers["image"][is_long].tolist()
+        numbers = numbers[~is_long]
         sent = gathered_texts(
-            tape.texts.octets, own["start"].astype(np.int64), own["end"].astype(np.int64)
+            tape.texts.octets, numbers["start"].astype(np.int64), numbers["end"].astype(np.int64)
         )
         with np.errstate(over="ignore"):
             values = sent.cast(pa.float64()).to_numpy().astype(kind)
         is_finite = np.isfinite(values)
         written = written_texts(np.where(is_finite, values, kind(0)))
         same = np.asarray(pc.equal(written, sent.cast(pa.binary())))
-        images += own["image"][~(same & is_finite)].tolist()
+        images += numbers["image"][~(same & is_finite)].tolist()
     return images

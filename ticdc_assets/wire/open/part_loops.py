@@ -92,7 +92,7 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
     """
     octets, _, _ = texts
     objects, cells, bounds, lasts, plains, goods = images
-    known, slots, used = columns
+    trie, slots, used = columns
     count = np.int64(0)
     for number in range(len(objects)):
         bounds[number] = count
@@ -107,7 +107,7 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
                     break
                 cell = cells[count]
                 name = nodes[at]
-                last = column_of(octets, name.start, name.end, label, last, known, slots, used)
+                last = column_of(octets, name.start, name.end, label, last, trie, slots, used)
                 cell.name, cell.value, cell.column = at, value, last
                 count += 1
                 at = nodes[at + 1].next

@@ -185,8 +185,8 @@ class Union(AvroType):
         number = reader.varint()
         branch = self.branches.get(number)
         if branch is None:
-            known = " ".join(map(str, self.branches))
-            raise WireError("unknown_branch", f"byte {start}", f"branch {known}", str(number))
+            expected = " ".join(map(str, self.branches))
+            raise WireError("unknown_branch", f"byte {start}", f"branch {expected}", str(number))
         return number, branch.read(reader)
 
 
@@ -225,10 +225,10 @@ class Array(AvroType):
 
     def read(self, reader: Reader, /) -> list[Any]:
         """Read blocks of items."""
-        found: list[Any] = []
+        items: list[Any] = []
         for count in reader.blocks():
-            found += [self.items.read(reader) for _ in range(count)]
-        return found
+            items += [self.items.read(reader) for _ in range(count)]
+        return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +239,17 @@ class Map(AvroType):
 
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read blocks of entries."""
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for count in reader.blocks():
             for _ in range(count):
                 start = reader.position
                 name = STRING.read(reader)
-                if name in found:
+                if name in entries:
                     raise WireError(
                         "duplicate_column", f"byte {start}", "distinct names", shorten(name)
                     )
-                found[name] = self.values.read(reader)
-        return found
+                entries[name] = self.values.read(reader)
+        return entries
 
 
 NULL: Final = Null()

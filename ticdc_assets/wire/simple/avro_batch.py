@@ -102,7 +102,7 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     after_texts, before_texts = binary.written(after, before)
 
     chosen = np.flatnonzero(good)
-    values = {name: own[chosen] for name, own in values.items()}
+    values = {name: column[chosen] for name, column in values.items()}
     columns = row_columns(
         np.ones(len(chosen), np.bool_),
         op=values["type"],
@@ -119,9 +119,9 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         checksum=object_texts(
             values["has checksum"] == 1,
             {
-                field.name: pa.array(own == 1 if field.kind is Kind.BOOLEAN else own)
+                field.name: pa.array(column == 1 if field.kind is Kind.BOOLEAN else column)
                 for field in CHECKSUM
-                for own in [values[field.name]]
+                for column in [values[field.name]]
             },
         ),
     )

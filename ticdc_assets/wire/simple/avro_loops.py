@@ -113,7 +113,7 @@ def entries_listed(
     """
     octets, nodes = target.octets, target.nodes
     objects, cells, bounds, lasts, plains, goods = images
-    known, slots, used = columns
+    trie, slots, used = columns
     count = np.int64(0)
     for number in range(len(objects)):
         bounds[number] = count
@@ -138,11 +138,11 @@ def entries_listed(
                     break
                 # Entries have no order, so there is one column of each name, after the root.
                 start, stop = nodes[name].start, nodes[name].end
-                column = column_of(octets, start, stop, 0, ROOT, known, slots, used)
-                if known[column].child == mark:
+                column = column_of(octets, start, stop, 0, ROOT, trie, slots, used)
+                if trie[column].child == mark:
                     at = np.int64(-1)
                     break
-                known[column].child = mark
+                trie[column].child = mark
                 cell = cells[count]
                 cell.name, cell.value, cell.column = name, value, column
                 target.used[USED_WRITTEN] += COLUMN_BYTES

@@ -45,9 +45,9 @@ _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
-    tape, found = tape_of(values_of(batch), _RULES, workspace("value"))
-    types = tape.words(found[0], _TYPES)
-    checked = tape.checked(found, types, _RULES)
+    tape, members = tape_of(values_of(batch), _RULES, workspace("value"))
+    types = tape.words(members[0], _TYPES)
+    checked = tape.checked(members, types, _RULES)
     good = checked.good & (checked.values["version"] == VERSION)
     checksums = tape.checked_inside(checked, "checksum", np.zeros_like(types), _CHECKSUM)
     good &= checksums.good | (checked.values["checksum"] < 0)
@@ -81,9 +81,9 @@ def decode_exact(batch: pa.RecordBatch) -> SourcedRows:
         checksum=object_texts(
             checked.of("checksum", chosen) >= 0,
             {
-                field.name: pa.array(tape.is_true(own) if field.kind is Kind.BOOLEAN else own)
+                field.name: pa.array(tape.is_true(column) if field.kind is Kind.BOOLEAN else column)
                 for field in CHECKSUM
-                for own in [checksums.of(field.name, chosen)]
+                for column in [checksums.of(field.name, chosen)]
             },
         ),
     )

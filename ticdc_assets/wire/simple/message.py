@@ -138,10 +138,10 @@ def message_type(word: str) -> MessageType:
     Raises:
         WireError: no message type has this name.
     """
-    found = _TYPES.get(word)
-    if found is None:
+    message_kind = _TYPES.get(word)
+    if message_kind is None:
         raise WireError("unknown_type", "$.type", " ".join(_TYPES), shorten(word))
-    return found
+    return message_kind
 
 
 def read_checksum(value: Any, position: str) -> Checksum:

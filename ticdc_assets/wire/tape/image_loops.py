@@ -110,7 +110,7 @@ def members_listed(
     `images` all but the objects; an absent image is good and has no cell.
     """
     objects, cells, bounds, lasts, plains, goods = images
-    known, slots, used = columns
+    trie, slots, used = columns
     count = 0
     for number in range(len(objects)):
         bounds[number] = count
@@ -124,7 +124,7 @@ def members_listed(
             odd, size, at = False, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
-                last = column_of(octets, name.start, name.end, 0, last, known, slots, used)
+                last = column_of(octets, name.start, name.end, 0, last, trie, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = at, at + 1, last
                 count += 1
@@ -144,33 +144,33 @@ def column_of(
     end: int,
     label: int,
     last: int,
-    known: Nodes,
+    trie: Nodes,
     slots: Places,
     used: Ints,
 ) -> int:
     """Return the column whose name is between two places, with a label, after another column."""
     size = end - start
     # Nearly always it is the column that followed the last time.
-    found = np.int64(known[last].child)
-    if found == 0 or not _is(octets, known[found], last, label, start, size):
+    index = np.int64(trie[last].child)
+    if index == 0 or not _is(octets, trie[index], last, label, start, size):
         mask = len(slots) - 1
         seed = np.uint64(last) << HALF ^ np.uint64(label)
         slot = np.int64(hashed(octets, start, end, seed) >> HALF) & mask
-        found = np.int64(slots[slot])
-        while found != 0:
-            if _is(octets, known[found], last, label, start, size):
+        index = np.int64(slots[slot])
+        while index != 0:
+            if _is(octets, trie[index], last, label, start, size):
                 break
             slot = (slot + 1) & mask
-            found = np.int64(slots[slot])
-        if found == 0:
-            found = used[0]
+            index = np.int64(slots[slot])
+        if index == 0:
+            index = used[0]
             used[0] += 1
-            slots[slot] = found
-            column = known[found]
+            slots[slot] = index
+            column = trie[index]
             column.before, column.label, column.child = last, label, 0
             column.start, column.end = start, end
-        known[last].child = found
-    return found
+        trie[last].child = index
+    return index
 
 
 @inlined

@@ -236,30 +236,30 @@ def text_written(
 
     It is written as a string of JSON `again`, or else as its bytes.
     """
-    kept = at
+    start = at
     at = stop(octets, at, end)
     while at < end:
-        place = copied(octets, kept, at, written, place)
-        point, kept = code_point(octets, at)
+        place = copied(octets, start, at, written, place)
+        point, start = code_point(octets, at)
         if again:
             place = character_written(point, written, place)
         else:
             place = utf8_written(point, written, place)
-        at = stop(octets, kept, end)
-    return copied(octets, kept, end, written, place)
+        at = stop(octets, start, end)
+    return copied(octets, start, end, written, place)
 
 
 @compiled
 def bytes_in_text(octets: Octets, end: int, written: Octets, place: int) -> int:
     """Write the first bytes of an array, UTF-8, as a string of JSON; return the place after it."""
-    kept = np.int64(0)
-    at = stop(octets, kept, end)
+    start = np.int64(0)
+    at = stop(octets, start, end)
     while at < end:
-        place = copied(octets, kept, at, written, place)
+        place = copied(octets, start, at, written, place)
         place = character_written(np.int64(octets[at]), written, place)
-        kept = at + 1
-        at = stop(octets, kept, end)
-    return copied(octets, kept, end, written, place)
+        start = at + 1
+        at = stop(octets, start, end)
+    return copied(octets, start, end, written, place)
 
 
 @compiled

@@ -91,18 +91,18 @@ class Workspace:
 
     def array(self, name: str, count: int, dtype: Any) -> Any:
         """Return an array of so many elements, with any content."""
-        found = self._arrays.get(name)
-        if found is None or len(found) < count:
-            found = self._arrays[name] = np.empty(count, dtype)
-        return found[:count]
+        buffer = self._arrays.get(name)
+        if buffer is None or len(buffer) < count:
+            buffer = self._arrays[name] = np.empty(count, dtype)
+        return buffer[:count]
 
     def padded(self, octets: Octets, room: int = 0) -> Octets:
         """Return bytes with padding, and with room for so many more for each of them."""
         count = len(octets)
-        found = self.array("buffer", count * (1 + room) + PADDING, np.uint8)
-        found[:count] = octets
-        found[count : count + PADDING] = 0
-        return found
+        buffer = self.array("buffer", count * (1 + room) + PADDING, np.uint8)
+        buffer[:count] = octets
+        buffer[count : count + PADDING] = 0
+        return buffer
 
 
 _WORKSPACES: Final = threading.local()
@@ -134,15 +134,15 @@ class Tape:
 
         An object whose members are unclear becomes `NONE` in `objects`.
         """
-        found = np.empty((len(rules.fields), len(objects)), np.int32)
-        token_loops.members(self.texts.octets, self.nodes, objects, rules.names, found)
-        return found
+        members = np.empty((len(rules.fields), len(objects)), np.int32)
+        token_loops.members(self.texts.octets, self.nodes, objects, rules.names, members)
+        return members
 
     def words(self, at: Places, words: tuple[str, ...]) -> Ints:
         """Return the number of the word that each text is, `NONE` for other texts."""
-        found = np.empty(len(at), np.int64)
-        token_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
-        return found
+        numbers = np.empty(len(at), np.int64)
+        token_loops.words_of(self.texts.octets, self.nodes, at, _names(words), numbers)
+        return numbers
 
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
         """Return the kinds of nodes, 0 for none."""
@@ -174,22 +174,22 @@ class Tape:
         start, end, _, _ = self.nodes[node].tolist()
         return self.texts.octets[start:end].tobytes()
 
-    def checked(self, found: Places, types: Ints, rules: Rules) -> "Checked":
+    def checked(self, members: Places, types: Ints, rules: Rules) -> "Checked":
         """Return which objects fit the table of their type (negative for none), and their values.
 
-        Their members were `found` by `members`.
+        `members` has the nodes of their members, see the method `members`.
         """
-        values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
+        values, good = np.empty(members.shape, np.int64), np.empty(len(types), np.bool_)
         token_loops.fields_checked(
-            self.texts.octets, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
+            self.texts.octets, self.nodes, members, types, rules.rules, values, good.view(np.uint8)
         )
         return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
     def checked_inside(self, checked: "Checked", name: str, types: Ints, rules: Rules) -> "Checked":
         """Return the same for the objects in a field of other objects."""
         objects = checked.values[name].astype(np.int32)
-        found = self.members(objects, rules)
-        return self.checked(found, np.where(objects >= 0, types, NONE), rules)
+        members = self.members(objects, rules)
+        return self.checked(members, np.where(objects >= 0, types, NONE), rules)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,9 +228,9 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
         place.array("nodes", size + 1, token_loops.NODE),
         np.empty(len(texts.starts), np.int32),
     )
-    found = np.empty((len(rules.fields), len(roots)), np.int32)
-    count = token_loops.tokenized(texts, rules.names, nodes, roots, found)
-    return Tape(texts, nodes[: max(count, 1)], roots, place), found
+    members = np.empty((len(rules.fields), len(roots)), np.int32)
+    count = token_loops.tokenized(texts, rules.names, nodes, roots, members)
+    return Tape(texts, nodes[: max(count, 1)], roots, place), members
 
 
 def values_of(batch: pa.RecordBatch, *, room: int = 0) -> Texts:
@@ -334,10 +334,10 @@ class ImageLists:
     @property
     def described(self) -> list[tuple[int, int, str]]:
         """For each column its predecessor, its label, and its name."""
-        known = len(self._described)
-        if known != self.room.used[0]:
+        count = len(self._described)
+        if count != self.room.used[0]:
             octets = self.tape.texts.octets.data
-            for before, start, end, label, _ in self.columns[known:].tolist():
+            for before, start, end, label, _ in self.columns[count:].tolist():
                 raw = bytes(octets[start:end])
                 name = json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
                 self._described.append((before, label, name))
@@ -345,8 +345,8 @@ class ImageLists:
 
     def list_of(self, last: int) -> ColumnList:
         """Return a list by the number of its last column."""
-        found = self._lists.get(last)
-        if found is None:
+        column_list = self._lists.get(last)
+        if column_list is None:
             described, column = self.described, last
             names: list[str] = []
             labels: list[int] = []
@@ -354,24 +354,24 @@ class ImageLists:
                 column, label, name = described[column]
                 names.append(name)
                 labels.append(label)
-            found = self._lists[last] = ColumnList(
+            column_list = self._lists[last] = ColumnList(
                 self.tables[column], tuple(names[::-1]), tuple(labels[::-1])
             )
-        return found
+        return column_list
 
     def _plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `image_loops.ALL_PLAIN` where all before are plain."""
-        found = ways.copy()
+        plain_ways = ways.copy()
         is_plain = ((ways > 0) & (ways <= Spelling.NUMBER)).tolist()
         described = self.described
-        for column in range(1, len(found)):
+        for column in range(1, len(plain_ways)):
             before = described[column][0]
             # A column comes after its predecessor.
             if is_plain[column] and (before in self.tables or is_plain[before]):
-                found[column] |= image_loops.ALL_PLAIN
+                plain_ways[column] |= image_loops.ALL_PLAIN
             else:
                 is_plain[column] = False
-        return found
+        return plain_ways
 
     def written(
         self, listed: Sequence[Images], ways: Octets, most: int | None = None
@@ -389,7 +389,7 @@ class ImageLists:
         """
         size = len(self.tape.texts.octets)
         ways = self._plain(ways)
-        found: list[tuple[pa.Array[Any], Nodes]] = []
+        outputs: list[tuple[pa.Array[Any], Nodes]] = []
         for images in listed:
             written = room_for(size if most is None else most)
             there = images.objects >= 0
@@ -406,14 +406,14 @@ class ImageLists:
                 ends,
                 unsure,
             )
-            found.append((texts_in(written, ends, there), unsure[:count].copy()))
-        return found
+            outputs.append((texts_in(written, ends, there), unsure[:count].copy()))
+        return outputs
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
     """Return the distinct values, and the number of each value among them."""
-    found: Any = pa.array(values).dictionary_encode()
-    return found.dictionary.to_pylist(), found.indices.to_numpy()
+    encoded: Any = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 Shape: TypeAlias = Callable[[ColumnList, ColumnList, bool], RowShape | None]
@@ -424,13 +424,13 @@ def _shape_text(
     shape: Shape, after: ColumnList, before: ColumnList, is_partial: bool
 ) -> str | None:
     """Return the text of the shape of rows with these columns, None if no table has them."""
-    if any(len(set(own.names)) < len(own.names) for own in (after, before)):
+    if any(len(set(columns.names)) < len(columns.names) for columns in (after, before)):
         return None
     try:
-        found = shape(after, before, is_partial)
+        row_shape = shape(after, before, is_partial)
     except WireError:
         return None
-    return None if found is None else shape_text(found)
+    return None if row_shape is None else shape_text(row_shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -485,5 +485,7 @@ def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
 def distinct_lists(lists: ImageLists, listed: Images) -> Flags:
     """Return whether each image has each name at most once."""
     lasts, which = numbered(listed.lasts)
-    distinct = [len(set(own.names)) == len(own.names) for own in map(lists.list_of, lasts)]
+    distinct = [
+        len(set(columns.names)) == len(columns.names) for columns in map(lists.list_of, lasts)
+    ]
     return np.array(distinct, np.bool_)[which]

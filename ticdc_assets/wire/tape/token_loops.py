@@ -135,11 +135,11 @@ def _number_of(octets: Octets, at: int, size: int, names: Names) -> int:
 
 @inlined
 def _members_of(
-    octets: Octets, nodes: Nodes, top: int, names: Names, found: Places, number: int
+    octets: Octets, nodes: Nodes, top: int, names: Names, member_nodes: Places, number: int
 ) -> bool:
-    """Put the members of an object into a column of `found`; return whether they are clear."""
-    for name in range(len(found)):
-        found[name, number] = NONE
+    """Put an object's members into a column of `member_nodes`; return whether they are clear."""
+    for name in range(len(member_nodes)):
+        member_nodes[name, number] = NONE
     if top < 0 or nodes[top].kind != OBJECT:
         return False
     behind = nodes[top].next
@@ -147,18 +147,20 @@ def _members_of(
     while at < behind:
         node = nodes[at]
         if node.kind == ESCAPED:
-            for name in range(len(found)):
-                found[name, number] = NONE
+            for name in range(len(member_nodes)):
+                member_nodes[name, number] = NONE
             return False
         name = _number_of(octets, node.start, node.end - node.start, names)
         if name >= 0:
-            found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
+            member_nodes[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
         at = nodes[at + 1].next
     return True
 
 
 @compiled
-def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
+def members(
+    octets: Octets, nodes: Nodes, objects: Places, names: Names, member_nodes: Places
+) -> None:
     """Find the node of each name's value in objects, `NONE` for none.
 
     Of several of one name the last counts. A null counts as none. An object becomes `NONE` where
@@ -166,16 +168,16 @@ def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: 
     """
     for number in range(len(objects)):
         top = objects[number]
-        if not _members_of(octets, nodes, top, names, found, number):
+        if not _members_of(octets, nodes, top, names, member_nodes, number):
             objects[number] = NONE
 
 
 @compiled
-def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Places) -> int:
+def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, member_nodes: Places) -> int:
     """Read texts onto a tape, and return how many nodes it has.
 
     There is room for as many nodes as bytes. `roots` gets the first node of each text, `NONE` if it
-    is not a JSON object with clear members; `found` these members, see `members`.
+    is not a JSON object with clear members; `member_nodes` these members, see `members`.
     """
     octets, starts, ends = texts
     count = 0
@@ -263,7 +265,7 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
         good = good and depth == 0 and at == end
         good = good and is_utf8(octets, starts[number], end)
         top = first if good else NONE
-        if _members_of(octets, nodes, top, names, found, number):
+        if _members_of(octets, nodes, top, names, member_nodes, number):
             roots[number] = first
         else:
             count = first
@@ -281,15 +283,15 @@ def names_put(octets: Octets, starts: Ints, sizes: Ints, slots: Octets) -> None:
 
 
 @compiled
-def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
+def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, word_numbers: Ints) -> None:
     """Return which of some words a text is: its number, `NONE` for all others."""
     for number in range(len(at)):
-        found[number] = NONE
+        word_numbers[number] = NONE
         if at[number] >= 0:
             node = nodes[at[number]]
             if node.kind == TEXT:
                 size = node.end - node.start
-                found[number] = _number_of(octets, node.start, size, names)
+                word_numbers[number] = _number_of(octets, node.start, size, names)
 
 
 _NOT_LOOKED_AT, _ABSENT, _REQUIRED = 0, int(Presence.ABSENT), int(Presence.REQUIRED)
@@ -309,7 +311,7 @@ number, -1 if it is not a number.
 def fields_checked(
     octets: Octets,
     nodes: Nodes,
-    found: Places,
+    member_nodes: Places,
     types: Ints,
     rules: Nodes,
     values: Ints,
@@ -317,18 +319,18 @@ def fields_checked(
 ) -> None:
     """Check objects against the rules of their types, which are negative for none.
 
-    `found` has the node of each field in each object, see `members`; `rules` the `RULE` of each
-    type and field. `values` gets the number of each field, or its node; -1 if it is not there, or
-    nobody reads it. `good` gets which objects follow the rules.
+    `member_nodes` has the node of each field in each object, see `members`; `rules` the `RULE` of
+    each type and field. `values` gets the number of each field, or its node; -1 if it is not there,
+    or nobody reads it. `good` gets which objects follow the rules.
     """
     for number in range(len(types)):
         kind = types[number]
         is_good = kind >= 0
-        for field in range(len(found)):
+        for field in range(len(member_nodes)):
             values[field, number] = NONE
             if not is_good:
                 continue
-            rule, at = rules[kind, field], found[field, number]
+            rule, at = rules[kind, field], member_nodes[field, number]
             if at < 0:
                 is_good = rule.presence != _REQUIRED
             elif rule.presence == _ABSENT:

@@ -150,10 +150,10 @@ def _unquoted(octets: Octets, end: int) -> int:
             return -1
         else:
             # The bytes written after the character are not read yet.
-            kept = word_at(octets, place)
+            word = word_at(octets, place)
             size = utf8_written(point, octets, place) - place
             counting = (ONE << (BYTE * np.uint64(size))) - ONE
-            put_word(octets, place, (word_at(octets, place) & counting) | (kept & ~counting))
+            put_word(octets, place, (word_at(octets, place) & counting) | (word & ~counting))
             place += size
     return place
 
