@@ -33,7 +33,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
 Place: TypeAlias = tuple[Any, ...]
-"""Topic, partition, offset and index of an event."""
+"""Topic, partition, offset and index of an event; for some faults more (`places_of_faults`)."""
 
 CLOSED_BY = "closed_by"
 
@@ -139,6 +139,22 @@ def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
     return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
 
 
+def places_of_faults(rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[Place]:
+    """Return the place of each row of the quarantine.
+
+    A row that was handed over to a table has the place of no event; its table and commit ts follow
+    there, so that it is not taken for another.
+    """
+    faults = rows.select(_FAULT_PLACE).to_pylist() if isinstance(rows, pa.Table) else rows
+    return [
+        place_of(row) if row["partition"] >= 0 else tuple(row[name] for name in _FAULT_PLACE)
+        for row in faults
+    ]
+
+
+_FAULT_PLACE = [*PLACE, "database", "table", "commit_ts"]
+
+
 def places_in_log(
     paths: LakePaths, places: Collection[Place], condition: ds.Expression | None = None
 ) -> frozenset[Place]:
@@ -184,7 +200,7 @@ def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[
     if void_since is not None:
         is_void = _text(CLOSED_BY) == str(Closing.LATER_CHANGE)
         counts |= is_void & (ds.field("redriven_at") > pa.scalar(void_since))
-    columns = [*PLACE, "database", "table", "commit_ts", "redriven_at"]
+    columns = [*_FAULT_PLACE, "redriven_at"]
     rows = read_rows(paths.quarantine, (_text("stage") == "apply") & counts, columns=columns)
     return sorted(rows, key=place_of)
 
@@ -296,7 +312,7 @@ def _update(
             is_found = ds.dataset(rows).to_table(columns={"is": condition})["is"]
             is_found = pc.fill_null(is_found, False)
             if places is not None:
-                is_at = pa.array([place in places for place in places_in(rows)], pa.bool_())
+                is_at = pa.array([place in places for place in places_of_faults(rows)], pa.bool_())
                 is_found = pc.and_(is_found, is_at)
             if not pc.any(is_found).as_py():
                 staying.append(action)

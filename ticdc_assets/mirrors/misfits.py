@@ -28,7 +28,7 @@ from ticdc_assets.log.quarantine import (
     cited_names,
     close_rows,
     place_of,
-    places_in,
+    places_of_faults,
     read_counted,
 )
 from ticdc_assets.mirrors.change_folding import ChangeFolding
@@ -102,26 +102,28 @@ class Misfits:
             return
         batch = self._changes.batch
         with self._lock:
-            quarantined = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
+            quarantined = set(
+                places_of_faults(read_counted(self._lake.paths, void_since=None))
+            )
             refused: set[Place] = set()
 
             def new() -> Iterator[pa.Table]:
                 for faults in folded.faults.tables():
                     rows = apply_faults(faults, mirror.database, mirror.table, batch)
-                    places = places_in(rows)
+                    places = places_of_faults(rows)
                     refused.update(places)
                     yield rows.filter(
                         pa.array([place not in quarantined for place in places], pa.bool_())
                     )
 
             append_faults(self._lake.paths, new(), app_id="apply")
-            # The fold did not read the handed-over changes again.
+            # The fold did not read the changes again whose rows were handed over, only these rows.
             begin = mirror.floor_ts if mirror.parts else 0
             fixed = [
                 place
-                for row in faults
-                if begin < row["commit_ts"] <= self._tso
-                and (place := place_of(row)) in quarantined
+                for row, place in zip(faults, places_of_faults(faults), strict=True)
+                if (row["partition"] < 0 or begin < row["commit_ts"] <= self._tso)
+                and place in quarantined
                 and place not in refused
             ]
             close_rows(self._lake.paths, "apply", fixed, Closing.REDRIVE)

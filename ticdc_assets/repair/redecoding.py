@@ -388,7 +388,11 @@ class _Day:
     def _close(self) -> int:
         """Close faults that no longer occur; return how many faults of decoding these are."""
         paths = self._lake.paths
-        applied = {place_of(row) for row in read_quarantine(paths) if row["stage"] == "apply"}
+        applied = {
+            place_of(row)
+            for row in read_quarantine(paths)
+            if row["stage"] == "apply" and row["partition"] >= 0
+        }
         gone = applied - places_in_log(paths, applied)
         close_rows(paths, "apply", gone, Closing.REMOVED)
         waiting = {place for place, is_open in self._faults.items() if is_open}
