@@ -210,6 +210,9 @@ def test_a_mirror_is_an_asset_of_its_own(page: Page, server: str) -> None:
 def test_syncs_of_commands_are_on_the_timeline(page: Page, server: str) -> None:
     page.open(f"{server}/overview/activity/timeline")
     page.wait_for("Timeline", "shop_sync")
+    page.open(f"{server}/runs")
+    text = page.wait_for("Launched by", "shop_sync", "ticdc/changefeed: shop")
+    assert "worker" not in text, "what is for this package alone is not among a run's tags"
 
 
 # What people do there -----------------------------------------------------------------------------
