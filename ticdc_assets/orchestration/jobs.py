@@ -24,6 +24,7 @@ from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import (
     MIRROR_EQUALS_SOURCE,
+    NO_EXPORT,
     ExportConfig,
     snapshot_complete_key,
 )
@@ -131,9 +132,9 @@ def seed_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     def seeded(
         context: dg.OpExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
-        if not config.folder:
-            raise TicdcError("no export is named: give its `folder` in the run's configuration")
         with steps.writing(context), listened(context.log.info):
+            if not config.folder:  # as "Scaffold missing config" fills it in
+                raise TicdcError(NO_EXPORT)
             syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             seeding = partial(syncing.seed, config.folder, **config.meant())
             for work in (seeding, syncing.register, syncing.apply):
