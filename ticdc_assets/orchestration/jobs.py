@@ -239,10 +239,11 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     and costs a day's decoding.
     """
     names = steps.names
+    asset = names.asset("change_log")
 
     @dg.schedule(
         name=names.schedule("redecode"),
-        target=dg.AssetSelection.assets(names.asset("change_log")),
+        target=dg.AssetSelection.assets(asset),
         # After maintenance, before verify.
         **_times(steps.changefeed.schedules.redecode, "0 2 * * *"),
         description=(
@@ -262,7 +263,9 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
                 f"retention removed records or rows of {day}; the first complete day is {first}"
             )
         key = f"{day:{DAY_FORMAT}}"
-        return dg.RunRequest(run_key=key, partition_key=key, tags=names.tags)
+        return dg.RunRequest(
+            run_key=key, partition_key=key, asset_selection=[asset], tags=names.tags
+        )
 
     return yesterday_again
 
@@ -293,11 +296,13 @@ def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         ),
     ]
     if said.report != OFF:
+        report = names.asset(REPORT)
         schedules.append(
             dg.ScheduleDefinition(
                 name=names.schedule("report"),
-                target=dg.AssetSelection.assets(names.asset(REPORT)),
-                tags=names.tags,
+                target=dg.AssetSelection.assets(report),
+                # The UI shows the target of such a run by its selection alone.
+                execution_fn=lambda _: dg.RunRequest(asset_selection=[report], tags=names.tags),
                 **_times(said.report, "*/15 * * * *", runs_by_default=True),
                 description="Every 15 minutes, or at the times of the setting `schedules.report` "
                 "(`off` removes the schedule), even if no sync runs.",
