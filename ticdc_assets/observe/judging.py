@@ -340,7 +340,7 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(
             Level.OK,
             f"{counted(counts['read'], 'row change was', 'row changes were')} read for "
-            f"{cut.moment}: {parts or 'none'}.",
+            f"{cut.moment}{f': {parts}' if parts else ''}.",
         )
     return Verdict(
         Level.FAIL,

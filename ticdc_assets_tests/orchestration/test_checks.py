@@ -317,6 +317,8 @@ def test_what_was_seen_is_open_and_not_new() -> None:
     assert quarantine_verdict("shop", [fault(1)], ago(2)).level is not Level.OK
     emptied = quarantine_verdict("shop", [], ago(2))
     assert emptied.metadata["seen_until"] == ago(2).isoformat()
+    # A key without a value, and a table without a row, say nothing.
+    assert quarantine_verdict("shop", [], None).metadata == {"open": 0, "new": 0}
 
 
 # Completeness -----------------------------------------------------------------------------------
