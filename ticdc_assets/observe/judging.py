@@ -82,7 +82,8 @@ def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> V
         return Verdict(Level.OK, f"The table is {status.ending.text}.")
     lag = table.lag_seconds
     level, limit = _beyond(lag, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
-    behind = f"The table is complete up to {duration(lag)} ago"
+    since = "ago" if status.ending is None else "before the end"
+    behind = f"The table is complete up to {duration(lag)} {since}"
     if limit:
         behind += f" (limit {duration(limit)})"
     lacking = f": {', '.join(table.lacking)}" if table.lacking else ""
