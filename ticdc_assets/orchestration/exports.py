@@ -15,6 +15,7 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 from pydantic import Field
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
@@ -163,8 +164,10 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         cut = newest_cut(steps.paths)
         if cut is None:
             return dg.SkipReason("no cut was published yet")
-        with reported_failures(steps.paths):
+        try:
             exports, unread = finished_exports(folder)
+        except TicdcError as error:
+            return dg.SkipReason(str(error))
         for place, reason in unread.items():
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
         ready = [(tso, place) for tso, place in exports if tso <= cut.tso]
