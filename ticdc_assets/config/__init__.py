@@ -235,22 +235,22 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
 
 
 def require_literal(lake: AnyPath, where: str) -> None:
-    """Refuse a lake whose path delta-rs takes for another one: it decodes escapes in paths.
+    """Refuse a lake whose path delta-rs cannot read, or takes for another one.
 
-    Its checkpoints would be those of a table in that other folder.
+    It decodes escapes in paths: its checkpoints would be those of a table in that other folder.
 
     Raises:
-        ConfigError: the path, which the setting `where` names, has such an escape.
+        ConfigError: the path, which the setting `where` names, has such a character or escape.
     """
-    match = _ESCAPE.search(str(lake))
+    match = _NOT_LITERAL.search(str(lake))
     if match is not None:
         raise ConfigError(
-            f"{where}: the lake is {lake}, and delta-rs reads {match[0]} in a path as another "
-            "character; choose another one"
+            f"{where}: the lake is {str(lake)!r}, and delta-rs cannot read {match[0]!r} in a path, "
+            "or reads it as another character; choose another one"
         )
 
 
-_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+_NOT_LITERAL: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f]")
 
 
 def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:

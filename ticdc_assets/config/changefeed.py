@@ -97,7 +97,7 @@ WIRE_FORMATS = tuple(member.value for member in WireFormat)
 STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """The schemes of URIs that a claim check's `location` may have: those of Arrow's filesystems."""
 
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_]{0,62}[a-z0-9])?")
 _ZONE = re.compile(".+")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
 _SPAN = re.compile(r"(?P<number>[1-9][0-9]{0,3}) (?P<unit>second|minute)s?")
@@ -115,7 +115,8 @@ _OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-
 
 
 _name = Reads(
-    "1 to 64 of a-z, 0-9 and _, not starting with _ (it becomes a folder and a part of asset keys)",
+    "1 to 64 of a-z, 0-9 and _, not starting or ending with _ (it becomes a folder and a part of "
+    "names in Dagster)",
     lambda value, _: matched(NAME, value)[0],
 )
 _level = Reads("warn or fail", lambda value, _: ("warn", "fail")[("warn", "fail").index(value)])
