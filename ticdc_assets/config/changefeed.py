@@ -445,14 +445,14 @@ class CheckLimits:
 class Schedules:
     """When the schedules of a changefeed are due, in UTC.
 
-    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None if the file
+    Each is a cron text of five fields, `OFF` for no schedule, or None if the file
     has no such key and the schedule keeps its default time.
     """
 
     maintenance: Cron = Field(
         default=None,
         description="when old data is removed and files are compacted: a cron text in UTC "
-        "(minute, hour, day, month, weekday), or `off`",
+        "(minute, hour, day, month, weekday), or `off` for no schedule",
     )
     verify: Cron = Field(default=None, description="when mirrors are compared with their rebuild")
     redecode: Cron = Field(default=None, description="when past days are decoded again")

@@ -24,7 +24,6 @@ from ticdc_assets.orchestration.jobs import (
     job_schedules,
     maintenance_job,
     rebuild_job,
-    redecode_schedule,
     seed_job,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tables_sensor
@@ -82,7 +81,6 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
         ],
         schedules=[
             *job_schedules(steps),
-            redecode_schedule(steps),
             *export_schedules(steps),
         ],
         sensors=[
