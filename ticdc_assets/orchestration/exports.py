@@ -176,8 +176,10 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         cut = newest_cut(steps.paths)
         if cut is None:
             return dg.SkipReason("no cut was published yet")
-        with reported_failures(steps.paths):
+        try:
             exports, unread = finished_exports(folder)
+        except TicdcError as error:
+            return dg.SkipReason(str(error))
         for place, reason in unread.items():
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
         ready = [(tso, place) for tso, place in exports if tso <= cut.tso]

@@ -480,7 +480,11 @@ def test_what_stands_in_the_wrong_place_is_not_in_errors() -> None:
 
 
 NO_FIT: list[tuple[str, str, list[Any]]] = [
-    ("name", "1 to 64 of a-z, 0-9 and _, not starting with _", ["Shop", "../x", "_x", ["a"]]),
+    (
+        "name",
+        "1 to 64 of a-z, 0-9 and _, not starting or ending with _",
+        ["Shop", "../x", "_x", "x_", "a" * 65, ["a"]],
+    ),
     (
         "format",
         "one of simple-json, simple-avro, open-protocol",
@@ -829,12 +833,19 @@ def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
     assert settings.home({}) == tmp_path / ".dagster_home"
 
 
-@pytest.mark.parametrize("name", ["a%20b", "feature%2fone", "a\\b"])
-def test_a_lake_whose_path_delta_rs_decodes_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a%20b", "feature%2fone", "a\\b", "a\x7fb", "lake[1]", "a|b", "a^b"]
+)
+def test_a_lake_whose_path_delta_rs_cannot_read_is_refused(tmp_path: Path, name: str) -> None:
     for lake in (str(tmp_path / name / "lake"), f"s3://bucket/{name}"):
-        with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is .*, and delta-rs reads"):
+        with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is .*, and delta-rs cannot"):
             load_settings(_lake(tmp_path, lake) | {"AWS_REGION": "here"})
-    odd = tmp_path / "a b%zz#[1]é?100%"
+    # In a URI, line breaks and tabs have no meaning.
+    for name in ("a\nb", "a\rb", "a\tb"):
+        with pytest.raises(ConfigError, match="delta-rs cannot read") as refused:
+            load_settings(_lake(tmp_path, str(tmp_path / name)))
+        assert "\n" not in str(refused.value)
+    odd = tmp_path / "a b%zz#(1)é?100%"
     assert load_settings(_lake(tmp_path, str(odd))).lake == odd
 
 

@@ -197,6 +197,8 @@ def test_the_schedule_compares_each_finished_export_once(
     )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()
+    exported.parent.touch()
+    assert "cannot be read: " in looked()
 
 
 def test_exports_below_a_uri_with_a_query_are_found(tmp_path: Path) -> None:
