@@ -14,7 +14,7 @@ from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn, RenameColumn
+from ticdc_assets.demo.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
@@ -118,40 +118,6 @@ def test_rows_change_hands_and_go_on(variant: Variant) -> None:
     assert ids(found[P]) == [1, 5, 12, 15, 30]
     assert ids(found[N]) == []
     assert all(table.plan.caveats == () for table in found.values())
-
-
-@every_dialect
-def test_tables_swap_names_after_an_exchange(variant: Variant) -> None:
-    upstream = started()
-    other, aside = ("d", "other"), ("d", "aside")
-    upstream.create_table(other, COLUMNS, primary_key=("id",))
-    put(upstream, other, (70,))
-    upstream.exchange_partition(P, "p1", N)
-    put(upstream, N, (40,))
-    upstream.rename_tables([(N, aside), (other, N), (aside, other)])
-    put(upstream, N, (71,))
-    put(upstream, other, (41,))
-    found = tables(variant, upstream)
-    assert (ids(found[N]), ids(found[other])) == ([70, 71], [12, 15, 40, 41])
-    assert all(table.plan.caveats == () for table in found.values())
-
-
-@every_dialect
-def test_a_table_is_exchanged_twice_and_altered_in_between(variant: Variant) -> None:
-    upstream = started()
-    upstream.exchange_partition(P, "p1", N)
-    put(upstream, N, (40,))
-    for name in (P, N):
-        upstream.alter_table(name, AddColumn(column=column("w", "int", default="7"), first=True))
-    put(upstream, N, (16,))
-    with upstream.transaction() as transaction:
-        transaction.delete(N, ("40",))
-    upstream.exchange_partition(P, "p1", N)
-    put(upstream, P, (17,))
-    put(upstream, N, (41,))
-    found = tables(variant, upstream)
-    assert ids(found[P]) == [1, 5, 12, 15, 16, 17, 30]
-    assert ids(found[N]) == [13, 14, 41]
 
 
 @every_dialect
