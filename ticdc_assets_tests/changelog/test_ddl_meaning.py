@@ -183,10 +183,7 @@ def test_a_recreated_cluster_gives_ids_again(table_id: int) -> None:
     after = table("d.b", table_id, 1_060, "id v w")
     life.ddl("ALTER TABLE `d`.`b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
     life.row(after, id="3", v="new", w="x")
-    assert life.whole() == {
-        "d.a": of(("1", "was a")),
-        "d.b": [{"id": "3", "v": "new", "w": "x"}],
-    }
+    assert life.whole() == {"d.a": of(("1", "was a")), "d.b": [{"id": "3", "v": "new", "w": "x"}]}
 
 
 def test_a_restored_cluster_gives_ids_of_one_table_to_another() -> None:
@@ -205,9 +202,7 @@ def test_rename_and_change_in_one_statement(*, schemas: bool) -> None:
     life = created(schemas=schemas)
     after = table("d.c", 130, 1_050, "id v w")
     life.ddl(
-        "ALTER TABLE `a` ADD COLUMN `w` VARCHAR(40) DEFAULT 'x', RENAME TO `c`",
-        after,
-        word="ALTER",
+        "ALTER TABLE `a` ADD COLUMN `w` VARCHAR(40) DEFAULT 'x', RENAME TO `c`", after, word="ALTER"
     )
     life.row(after, id="3", v="c", w="y")
     assert life.rows()["d.c"] == [
@@ -243,11 +238,7 @@ def test_a_text_means_the_same_under_any_word(word: str, *, schemas: bool) -> No
     life.row(parts, id="11", v="p1")
     emptied = replace(parts, version=life.ts + 5)
     life.ddl("ALTER TABLE `p` TRUNCATE PARTITION `p1`", emptied, word=word)
-    assert life.whole() == {
-        "d.a": of(("3", "new")),
-        "d.n": of(("3", "n")),
-        "d.p": of(("1", "p0")),
-    }
+    assert life.whole() == {"d.a": of(("3", "new")), "d.n": of(("3", "n")), "d.p": of(("1", "p0"))}
     plans = life.plans()
     assert plans["d.a"].held == ()
     assert plans["d.n"].floor_ts > 0
@@ -277,10 +268,7 @@ def test_all_pairs_of_a_rename_are_renamed(messages: list[str], *, schemas: bool
             same_ts=number > 0, partition=number,
         )  # fmt: skip
     life.row(table("d.a", 131, 100), id="3", v="new")
-    assert life.rows() == {
-        "d.c": of(("1", "was a")),
-        "d.a": of(("2", "was b"), ("3", "new")),
-    }
+    assert life.rows() == {"d.c": of(("1", "was a")), "d.a": of(("2", "was b"), ("3", "new"))}
 
 
 def test_all_statements_of_a_text_are_applied_in_their_order() -> None:

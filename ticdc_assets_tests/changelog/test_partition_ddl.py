@@ -45,10 +45,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 every_dialect = pytest.mark.parametrize("variant", BOTH.values(), ids=BOTH)
 
 P, N = ("d", "parts"), ("d", "alone")
-COLUMNS = (
-    column("id", "bigint", nullable=False),
-    column("v", "varchar(20)"),
-)
+COLUMNS = (column("id", "bigint", nullable=False), column("v", "varchar(20)"))
 BY_RANGE = Partitioning(
     method=Method.RANGE,
     column="id",
@@ -169,8 +166,7 @@ def test_a_partition_that_comes_back_is_empty(variant: Variant) -> None:
 
 @every_format
 @pytest.mark.parametrize(
-    ("change", "text"),
-    [("drop", "(drop)"), ("truncate", "(truncate)"), ("exchange", "(exchange)")],
+    ("change", "text"), [("drop", "(drop)"), ("truncate", "(truncate)"), ("exchange", "(exchange)")]
 )
 def test_from_the_middle_the_mirror_is_marked(variant: Variant, change: str, text: str) -> None:
     upstream = started()
@@ -265,11 +261,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
             "v": None,
         }
         (change,) = resolver.resolve(
-            Op.INSERT,
-            schema.version,
-            commit_ts=FIRST_TS + 20 * day + 1,
-            before=None,
-            after=row,
+            Op.INSERT, schema.version, commit_ts=FIRST_TS + 20 * day + 1, before=None, after=row
         )
         gone.append(change.removed and change.removed.ts)
     dropped = [removal.ts for removal in plan.removals][kept - 1 :]

@@ -737,10 +737,7 @@ def test_what_is_enough_to_talk_to_a_broker(servers: str, options: dict[str, Any
             ": changefeeds[0]: expected a changefeed",
         ),
         ("changefeeds:\n  - name: [a\n", ", line 3, column 1: not valid YAML"),
-        (
-            "changefeeds: 1\nchangefeeds: 2\n",
-            ", line 2, column 1: not valid YAML: the key 'change",
-        ),
+        ("changefeeds: 1\nchangefeeds: 2\n", ", line 2, column 1: not valid YAML: the key 'change"),
         ("changefeeds:\n\t- a", ", line 2, column 1: not valid YAML"),
         ("a: &x [*x]", ", line 1, column 4: not valid YAML"),
         ("a: *x", ", line 1, column 4: not valid YAML"),

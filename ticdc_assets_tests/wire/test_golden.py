@@ -17,14 +17,7 @@ import pytest
 
 from ticdc_assets.demo.simulator.encoders import craft, encode, open_protocol
 from ticdc_assets.demo.simulator.shapes import shape_of
-from ticdc_assets.model.events import (
-    Bootstrap,
-    DdlEvent,
-    Event,
-    Op,
-    RowChange,
-    Watermark,
-)
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.model.mysql_types import fractional_digits
 from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
