@@ -258,6 +258,21 @@ def test_all_tables_of_a_drop_are_dropped(messages: list[str], *, schemas: bool)
 
 
 @WITH_AND_WITHOUT_SCHEMAS
+def test_all_tables_of_a_database_are_dropped(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    other = table("e.a", 140, 100)
+    life.ddl("CREATE TABLE `e`.`a` LIKE `d`.`a`", other, word="CREATE")
+    life.row(other, id="3", v="e")
+    life.ddl("/* gone */ DROP SCHEMA IF EXISTS `D`", "D")
+    assert life.whole() == {"e.a": of(("3", "e"))}
+    life.ddl("CREATE DATABASE `d`", "d")
+    again = table("d.a", 150, 2_000)
+    life.ddl("CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", again, word="CREATE")
+    life.row(again, id="4", v="new")
+    assert life.whole() == {"e.a": of(("3", "e")), "d.a": of(("4", "new"))}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
 @pytest.mark.parametrize("messages", [["d.c"], ["d.b"], ["d.c", "d.a"], ["d.a", "d.c"]])
 def test_all_pairs_of_a_rename_are_renamed(messages: list[str], *, schemas: bool) -> None:
     life = created(schemas=schemas)

@@ -118,6 +118,22 @@ def test_rows_change_hands_and_go_on(variant: Variant) -> None:
 
 
 @every_dialect
+def test_tables_swap_names_after_an_exchange(variant: Variant) -> None:
+    upstream = started()
+    other, aside = ("d", "other"), ("d", "aside")
+    upstream.create_table(other, COLUMNS, primary_key=("id",))
+    put(upstream, other, (70,))
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, N, (40,))
+    upstream.rename_tables([(N, aside), (other, N), (aside, other)])
+    put(upstream, N, (71,))
+    put(upstream, other, (41,))
+    found = tables(variant, upstream)
+    assert (ids(found[N]), ids(found[other])) == ([70, 71], [12, 15, 40, 41])
+    assert all(table.plan.caveats == () for table in found.values())
+
+
+@every_dialect
 def test_what_a_table_was_before_an_exchange_does_not_concern_its_rows(variant: Variant) -> None:
     upstream = started()
     # Rows of N cite the version of P after the exchange, which is below that of N's own RENAME.
