@@ -244,9 +244,7 @@ def spark(request: pytest.FixtureRequest, class_archive: None) -> "SparkSession"
 
 @pytest.fixture(scope="session")
 def golden_lakes(
-    spark: "SparkSession",
-    golden_dir: Callable[..., Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    spark: "SparkSession", golden_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> "GoldenLakes":
     """Lakes of golden scenarios, each synced once; a test that changes one takes a copy."""
     from ticdc_assets_tests.lake.golden_lakes import GoldenLakes

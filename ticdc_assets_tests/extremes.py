@@ -129,12 +129,7 @@ def watched(command: Sequence[str], *, env: dict[str, str], cwd: Path) -> Finish
         finally:
             process.kill()
             process.wait()
-    return Finished(
-        status=process.returncode,
-        output=log.read_text(),
-        peak=peak,
-        parts=parts,
-    )
+    return Finished(status=process.returncode, output=log.read_text(), peak=peak, parts=parts)
 
 
 def _memory(pid: int) -> dict[str, int]:

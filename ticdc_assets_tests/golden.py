@@ -103,7 +103,7 @@ LOST_BY_THE_FORMAT = {
             ("crm", "people"): ("score",),
         },
         "TiCDC's Craft encoder overwrites half of each FLOAT with the bytes after it",
-    ),
+    )
 }
 """Columns whose values a variant does not carry, and why: they are left out of the comparison."""
 
@@ -333,8 +333,7 @@ def rows_last_changed_here(scenario: Scenario) -> Rows:
     key of which table (told by its id, through renames) has its last change here, and is it a put.
     """
     events = sorted(
-        scenario.truth,
-        key=lambda event: (event.get("commit_ts", 0), event["type"] == "ddl"),
+        scenario.truth, key=lambda event: (event.get("commit_ts", 0), event["type"] == "ddl")
     )
     keys = {(item["database"], item["table"]): item["key"] for item in scenario.meta["tables"]}
     name_of: dict[int, tuple[str, str]] = {}

@@ -164,8 +164,7 @@ def _labelled(elements: st.SearchStrategy[list[str]], largest: Callable[[int], i
         }
     )
     return MysqlType(
-        column=column,
-        values=lambda column: st.integers(0, largest(len(column.elements))).map(str),
+        column=column, values=lambda column: st.integers(0, largest(len(column.elements))).map(str)
     )
 
 

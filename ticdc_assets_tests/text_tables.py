@@ -5,10 +5,11 @@ unique key listed again as `primary`, the others text and flags. No message says
 which index is over some rows only.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
-from ticdc_assets.model.events import DdlEvent, Image, RowChange
+from ticdc_assets.model.events import DdlEvent, Event, Image, RowChange
 from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.registry.ddl.reader import parse_ddl
 from ticdc_assets.registry.inference.row_shapes import NO_TABLE
@@ -106,3 +107,36 @@ def row(
         after=after,
         shape=replace(shape, columns=sent, partial=after is None),
     )
+
+
+class Told:
+    """What messages of one format tell of a table: its DDL and rows, each later than the last.
+
+    Attributes:
+        schema: the table after the newest DDL.
+        events: the events so far, in the order of time.
+    """
+
+    def __init__(
+        self,
+        wire_format: WireFormat,
+        sql: str,
+        seen: Callable[[TableSchema], TableSchema] = lambda schema: schema,
+    ) -> None:
+        """Begin with a CREATE TABLE; `seen` makes of a schema what messages show of it."""
+        self._format, self._seen, self._ts = wire_format, seen, 10
+        self.schema = created(sql)
+        self.events: list[Event] = [ddl(wire_format, sql, ts=10, after=seen(self.schema))]
+
+    def alter(self, sql: str) -> None:
+        """Tell of a DDL that changes the table."""
+        before, self._ts = self._seen(self.schema), self._ts + 10
+        self.schema = altered(self.schema, sql, version=self._ts)
+        after = self._seen(self.schema)
+        self.events.append(ddl(self._format, sql, ts=self._ts, after=after, before=before))
+
+    def row(self, after: Image | None, before: Image | None = None) -> None:
+        """Tell of a change of a row: an INSERT, an UPDATE, or a DELETE, which has nothing after."""
+        self._ts += 1
+        schema = self._seen(self.schema)
+        self.events.append(row(self._format, schema, ts=self._ts, before=before, after=after))

@@ -128,12 +128,14 @@ STORAGE = "storage"
 class WrongEntry:
     """An entry of the file that is not a valid changefeed, with its mistakes, each a sentence.
 
-    The name is "" if it is not valid or another entry has it; a position is `changefeeds[1]`.
+    The name is "" if it is not valid or another entry has it; a position is `changefeeds[1]`. The
+    alerts are those of the entry, if that part of it is valid.
     """
 
     name: str
     position: str
     mistakes: tuple[str, ...]
+    alerts: Alerts
 
 
 class Compute(StrEnum):
@@ -233,22 +235,22 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
 
 
 def require_literal(lake: AnyPath, where: str) -> None:
-    """Refuse a lake whose path delta-rs takes for another one: it decodes escapes in paths.
+    """Refuse a lake whose path delta-rs cannot read, or takes for another one.
 
-    Its checkpoints would be those of a table in that other folder.
+    It decodes escapes in paths: its checkpoints would be those of a table in that other folder.
 
     Raises:
-        ConfigError: the path, which the setting `where` names, has such an escape.
+        ConfigError: the path, which the setting `where` names, has such a character or escape.
     """
-    match = _ESCAPE.search(str(lake))
+    match = _NOT_LITERAL.search(str(lake))
     if match is not None:
         raise ConfigError(
-            f"{where}: the lake is {lake}, and delta-rs reads {match[0]} in a path as another "
-            "character; choose another one"
+            f"{where}: the lake is {str(lake)!r}, and delta-rs cannot read {match[0]!r} in a path, "
+            "or reads it as another character; choose another one"
         )
 
 
-_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+_NOT_LITERAL: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f]")
 
 
 def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:
@@ -383,6 +385,7 @@ def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path
 _ENTRY: Final[TypeAdapter[Changefeed]] = TypeAdapter(
     Annotated[Changefeed, Keys("a changefeed (a mapping)")]
 )
+_ALERTS: Final[TypeAdapter[Alerts]] = TypeAdapter(Annotated[Alerts, Keys("a mapping with `to`")])
 _STORAGE: Final[TypeAdapter[StorageBlock]] = TypeAdapter(
     Annotated[StorageBlock, Keys("how the lake's store is reached (a mapping)")]
 )
@@ -434,7 +437,10 @@ def _read(
             mistakes.append(f"{position}.name: {same.message()}")
             name = ""
         if changefeed is None or mistakes:
-            wrong.append(WrongEntry(name=name, position=position, mistakes=tuple(mistakes)))
+            alerts = _alerts_of(entry, file)
+            wrong.append(
+                WrongEntry(name=name, position=position, mistakes=tuple(mistakes), alerts=alerts)
+            )
         else:
             changefeeds.append(changefeed)
     if outside or (wrong and not partly):
@@ -458,6 +464,14 @@ def _read_storage(
 def _name_of(entry: Any) -> str:
     name = cast(dict[str, Any], entry).get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) and NAME.fullmatch(name) else ""
+
+
+def _alerts_of(entry: Any, file: File) -> Alerts:
+    given = cast(dict[str, Any], entry).get("alerts") if isinstance(entry, dict) else None
+    try:
+        return _ALERTS.validate_python(given, context=file)
+    except ValidationError:
+        return Alerts()
 
 
 def _place(keys: Iterable[str | int]) -> str:

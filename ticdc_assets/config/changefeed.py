@@ -97,7 +97,7 @@ WIRE_FORMATS = tuple(member.value for member in WireFormat)
 STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """The schemes of URIs that a claim check's `location` may have: those of Arrow's filesystems."""
 
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_]{0,62}[a-z0-9])?")
 _ZONE = re.compile(".+")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
 _SPAN = re.compile(r"(?P<number>[1-9][0-9]{0,3}) (?P<unit>second|minute)s?")
@@ -115,7 +115,8 @@ _OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-
 
 
 _name = Reads(
-    "1 to 64 of a-z, 0-9 and _, not starting with _ (it becomes a folder and a part of asset keys)",
+    "1 to 64 of a-z, 0-9 and _, not starting or ending with _ (it becomes a folder and a part of "
+    "names in Dagster)",
     lambda value, _: matched(NAME, value)[0],
 )
 _level = Reads("warn or fail", lambda value, _: ("warn", "fail")[("warn", "fail").index(value)])
@@ -444,14 +445,14 @@ class CheckLimits:
 class Schedules:
     """When the schedules of a changefeed are due, in UTC.
 
-    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None if the file
+    Each is a cron text of five fields, `OFF` for no schedule, or None if the file
     has no such key and the schedule keeps its default time.
     """
 
     maintenance: Cron = Field(
         default=None,
         description="when old data is removed and files are compacted: a cron text in UTC "
-        "(minute, hour, day, month, weekday), or `off`",
+        "(minute, hour, day, month, weekday), or `off` for no schedule",
     )
     verify: Cron = Field(default=None, description="when mirrors are compared with their rebuild")
     redecode: Cron = Field(default=None, description="when past days are decoded again")

@@ -281,11 +281,15 @@ def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: C
 
 
 def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> None:
-    """Open again the faults of applying at or below a commit ts that were closed since a moment."""
+    """Open again the faults of applying at or below a commit ts that were closed since a moment.
+
+    Those whose change is no longer in the change log stay closed.
+    """
     closed = (
         (ds.field("stage") == "apply")
         & (ds.field("commit_ts") <= commit_ts)
         & (ds.field("redriven_at") > since)
+        & (_text(CLOSED_BY) != str(Closing.REMOVED))
     )
     _update(paths, closed, {"redriven_at": None, CLOSED_BY: None})
 

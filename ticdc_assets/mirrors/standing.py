@@ -16,8 +16,19 @@ from ticdc_assets.log.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, choice_text, filter_text, name_mirrors, newest_cut
 from ticdc_assets.log.positions import decoded_position, landed_batch
+from ticdc_assets.log.quarantine import reopen_applied
 from ticdc_assets.log.watermark import read_watermark
 from ticdc_assets.model.tso import es_cut, moment_text, physical_ms
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+def reopen_rewound(paths: LakePaths, cut: Cut) -> None:
+    """Open the quarantined changes again that only the void cuts before a rewound cut had applied.
+
+    The mirrors no longer have them.
+    """
+    if cut.rewind is not None:
+        reopen_applied(paths, commit_ts=cut.tso, since=cut.made_at)
 
 
 class Outcome(StrEnum):
@@ -77,7 +88,10 @@ def standing(
     tso = 0 if last is None else last.tso
     gaps = close_accepted(lake.paths, es_only=statistics.es_only)
     # A run may have been killed after its cut.
-    applied = 0 if last is None else name_mirrors(lake.paths, last)
+    applied = 0
+    if last is not None:
+        applied = name_mirrors(lake.paths, last)
+        reopen_rewound(lake.paths, last)
 
     def position(outcome: Outcome | None, reason: str = "") -> Standing:
         ended = None

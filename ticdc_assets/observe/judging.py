@@ -82,7 +82,8 @@ def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> V
         return Verdict(Level.OK, f"The table is {status.ending.text}.")
     lag = table.lag_seconds
     level, limit = _beyond(lag, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
-    behind = f"The table is complete up to {duration(lag)} ago"
+    since = "ago" if status.ending is None else "before the end"
+    behind = f"The table is complete up to {duration(lag)} {since}"
     if limit:
         behind += f" (limit {duration(limit)})"
     lacking = f": {', '.join(table.lacking)}" if table.lacking else ""
@@ -340,7 +341,7 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(
             Level.OK,
             f"{counted(counts['read'], 'row change was', 'row changes were')} read for "
-            f"{cut.moment}: {parts or 'none'}.",
+            f"{cut.moment}{f': {parts}' if parts else ''}.",
         )
     return Verdict(
         Level.FAIL,

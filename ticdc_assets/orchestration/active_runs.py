@@ -35,8 +35,8 @@ from ticdc_assets.orchestration.partitions import (
 )
 from ticdc_assets.storage.lake_paths import LakePaths
 
-WORKER_TAG = "ticdc/worker"
-"""Tag of a run: which process works on it, a `Worker` as JSON."""
+WORKER_TAG = ".dagster/ticdc_worker"
+"""Tag of a run: which process works on it, a `Worker` as JSON. The UI hides tags that begin so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
+from ticdc_assets.config import Alerts
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
-from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import OPEN, SEEN_UNTIL, shown_verdicts
 
 INTERVAL_SECONDS = 30
@@ -34,10 +34,9 @@ _WILL_RETRY = "dagster/will_retry"
 
 
 def alerts_sensors(
-    steps: ChangefeedSteps, checks: Iterable[dg.AssetChecksDefinition]
+    names: FeedNames, alerts: Alerts, checks: Iterable[dg.AssetChecksDefinition]
 ) -> list[dg.SensorDefinition]:
     """Return the sensor that alerts people about one changefeed; none without a target."""
-    names, alerts = steps.names, steps.changefeed.alerts
     if not alerts.to:
         return []
     keys = sorted({key for check in checks for key in check.check_keys})

@@ -287,7 +287,6 @@ def _report(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         return dg.MaterializeResult(
             metadata={
                 "path": dg.MetadataValue.path(str(place)),
-                "page": dg.MetadataValue.url(place.absolute().as_uri()),
                 "bytes": len(text.encode("utf-8")),
                 "verdict": overview.status.level.word,
             }

@@ -24,7 +24,6 @@ from ticdc_assets.orchestration.jobs import (
     job_schedules,
     maintenance_job,
     rebuild_job,
-    redecode_schedule,
     seed_job,
 )
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, tables_sensor
@@ -82,13 +81,12 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
         ],
         schedules=[
             *job_schedules(steps),
-            redecode_schedule(steps),
             *export_schedules(steps),
         ],
         sensors=[
             changefeed_sensor(steps),
             *([tables_sensor(mirrors)] if mirrors else ()),
-            *alerts_sensors(steps, checks),
+            *alerts_sensors(steps.names, steps.changefeed.alerts, checks),
         ],
     )
 
@@ -96,8 +94,8 @@ def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions
 def _wrong_entry(settings: Settings, wrong: WrongEntry) -> dg.Definitions:
     """Return the definitions of an entry of the configuration that was left out for its mistakes.
 
-    They are an asset `configuration`, a check that fails with the mistakes, and a sensor that
-    reports it, because no run evaluates this check.
+    They are an asset `configuration`, a check that fails with the mistakes, a sensor that reports
+    it, because no run evaluates this check, and the sensor that alerts people about it.
     """
     # No changefeed has a name in capitals.
     number = "".join(filter(str.isdigit, wrong.position))
@@ -139,5 +137,10 @@ def _wrong_entry(settings: Settings, wrong: WrongEntry) -> dg.Definitions:
         group_name=names.changefeed,
     )
     return dg.Definitions(
-        assets=[asset], asset_checks=[configuration_valid], sensors=[configuration_sensor]
+        assets=[asset],
+        asset_checks=[configuration_valid],
+        sensors=[
+            configuration_sensor,
+            *alerts_sensors(names, wrong.alerts, [configuration_valid]),
+        ],
     )

@@ -15,6 +15,7 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 from pydantic import Field
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted, table_named
 from ticdc_assets.base.progress import listened
 from ticdc_assets.log.cuts import newest_cut
@@ -32,6 +33,8 @@ from ticdc_assets.source.exports.folder import finished_exports
 SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"
 
+NO_EXPORT = "no export is named: give its `folder` in the run's configuration"
+
 _LOOK_CRON = "*/15 * * * *"
 
 _RUN_KEY = "dagster/run_key"
@@ -44,7 +47,7 @@ _WITHOUT_RESULT = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 class ExportConfig(dg.Config):
     """An export, and the form of its files."""
 
-    folder: str = Field(default="", description="The folder of the export, or its URI.")
+    folder: str = Field(description="The folder of the export, or its URI.")
     tables: list[str] = Field(
         default=[], description="`database.table` of each wanted table; by default all."
     )
@@ -70,6 +73,14 @@ class ExportConfig(dg.Config):
             "dialect": dialect_of(self.csv),
             "timezone": self.timezone,
         }
+
+
+class DiffConfig(ExportConfig):
+    """An export to compare with; "Execute all" and "Materialize all" name none."""
+
+    folder: str = Field(
+        default="", description="The folder of the export, or its URI; the job needs one."
+    )
 
 
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
@@ -127,13 +138,15 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
     @dg.multi_asset_check(specs=[source], name=names.op(MIRROR_EQUALS_SOURCE), can_subset=True)
     def mirror_equals_source(
-        context: dg.AssetCheckExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
+        context: dg.AssetCheckExecutionContext, config: DiffConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
-        if not config.folder:
+        if not config.folder and context.run.job_name != names.job("diff"):
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
         name_worker(context, steps.paths, steps.changefeed.writer)
         with reported_failures(steps.paths), listened(context.log.info):
+            if not config.folder:
+                raise TicdcError(NO_EXPORT)
             lake = steps.lake.using(ticdc_spark.spark_session)
             found = diff(lake, config.folder, **config.meant())
         yield judge_source(found).result(source.key)
@@ -163,8 +176,10 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         cut = newest_cut(steps.paths)
         if cut is None:
             return dg.SkipReason("no cut was published yet")
-        with reported_failures(steps.paths):
+        try:
             exports, unread = finished_exports(folder)
+        except TicdcError as error:
+            return dg.SkipReason(str(error))
         for place, reason in unread.items():
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
         ready = [(tso, place) for tso, place in exports if tso <= cut.tso]

@@ -24,6 +24,7 @@ from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import (
     MIRROR_EQUALS_SOURCE,
+    NO_EXPORT,
     ExportConfig,
     snapshot_complete_key,
 )
@@ -131,9 +132,9 @@ def seed_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     def seeded(
         context: dg.OpExecutionContext, config: ExportConfig, ticdc_spark: LakeSpark
     ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
-        if not config.folder:
-            raise TicdcError("no export is named: give its `folder` in the run's configuration")
         with steps.writing(context), listened(context.log.info):
+            if not config.folder:  # as "Scaffold missing config" fills it in
+                raise TicdcError(NO_EXPORT)
             syncing = Syncing(steps, ticdc_spark.spark_session, context.instance)
             seeding = partial(syncing.seed, config.folder, **config.meant())
             for work in (seeding, syncing.register, syncing.apply):
@@ -216,19 +217,65 @@ def _log(context: dg.OpExecutionContext, lines: Iterable[str], ran: Ran) -> None
 
 
 def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:
-    """Return when a schedule is due, and whether it runs, by its setting: a time, `OFF`, or None.
+    """Return when a schedule is due, and whether it runs, by its setting: a time, or None.
 
     Without one it has the default time; if it does not run then, it can be started by hand.
     """
-    cron = None if said == OFF else said
-    runs = cron is not None or (said is None and runs_by_default)
     return {
-        "cron_schedule": cron or default,
+        "cron_schedule": said or default,
         "execution_timezone": "UTC",
         "default_status": dg.DefaultScheduleStatus.RUNNING
-        if runs
+        if said is not None or runs_by_default
         else dg.DefaultScheduleStatus.STOPPED,
     }
+
+
+def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedules of maintenance, of verify, of redecoding, and of the page.
+
+    Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
+    Verify decodes every landed record, next to syncs, so the operator chooses the time. There is no
+    schedule if its setting is off: otherwise it would run once somebody started it in the UI.
+    """
+    names, said = steps.names, steps.changefeed.schedules
+    schedules: list[dg.ScheduleDefinition] = []
+    if said.maintenance != OFF:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=names.schedule("maintenance"),
+                job_name=names.job("maintenance"),
+                **_times(said.maintenance, "30 1 * * *", runs_by_default=True),
+                description="Daily at 1:30 UTC, when the day before is complete, or when "
+                "`schedules.maintenance` of the changefeed says.",
+            )
+        )
+    if said.verify != OFF:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=names.schedule("verify"),
+                job_name=names.job("verify"),
+                **_times(said.verify, "0 3 * * 0"),
+                description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed "
+                "says. It decodes every landed record, so it is stopped without that setting: "
+                "start it if the machine has the capacity.",
+            )
+        )
+    if said.redecode != OFF:
+        schedules.append(redecode_schedule(steps))
+    if said.report != OFF:
+        report = names.asset(REPORT)
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=names.schedule("report"),
+                target=dg.AssetSelection.assets(report),
+                # The UI shows the target of such a run by its selection alone.
+                execution_fn=lambda _: dg.RunRequest(asset_selection=[report], tags=names.tags),
+                **_times(said.report, "*/15 * * * *", runs_by_default=True),
+                description="Every 15 minutes, or at the times of the setting `schedules.report`, "
+                "even if no sync runs.",
+            )
+        )
+    return schedules
 
 
 def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
@@ -238,10 +285,11 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     and costs a day's decoding.
     """
     names = steps.names
+    asset = names.asset("change_log")
 
     @dg.schedule(
         name=names.schedule("redecode"),
-        target=dg.AssetSelection.assets(names.asset("change_log")),
+        target=dg.AssetSelection.assets(asset),
         # After maintenance, before verify.
         **_times(steps.changefeed.schedules.redecode, "0 2 * * *"),
         description=(
@@ -261,45 +309,8 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
                 f"retention removed records or rows of {day}; the first complete day is {first}"
             )
         key = f"{day:{DAY_FORMAT}}"
-        return dg.RunRequest(run_key=key, partition_key=key, tags=names.tags)
+        return dg.RunRequest(
+            run_key=key, partition_key=key, asset_selection=[asset], tags=names.tags
+        )
 
     return yesterday_again
-
-
-def job_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
-    """Return the schedules of maintenance, of verify, and of the page.
-
-    Maintenance runs by default: nothing else removes files, and reading slows down as they pile up.
-    Verify decodes every landed record, next to syncs, so the operator chooses the time. The page
-    has no schedule if `schedules.report` is off.
-    """
-    names, said = steps.names, steps.changefeed.schedules
-    schedules = [
-        dg.ScheduleDefinition(
-            name=names.schedule("maintenance"),
-            job_name=names.job("maintenance"),
-            **_times(said.maintenance, "30 1 * * *", runs_by_default=True),
-            description="Daily at 1:30 UTC, when the day before is complete, or when "
-            "`schedules.maintenance` of the changefeed says.",
-        ),
-        dg.ScheduleDefinition(
-            name=names.schedule("verify"),
-            job_name=names.job("verify"),
-            **_times(said.verify, "0 3 * * 0"),
-            description="Sundays at 3:00 UTC, or when `schedules.verify` of the changefeed says. "
-            "It decodes every landed record, so it is stopped without that setting: start it if "
-            "the machine has the capacity.",
-        ),
-    ]
-    if said.report != OFF:
-        schedules.append(
-            dg.ScheduleDefinition(
-                name=names.schedule("report"),
-                target=dg.AssetSelection.assets(names.asset(REPORT)),
-                tags=names.tags,
-                **_times(said.report, "*/15 * * * *", runs_by_default=True),
-                description="Every 15 minutes, or at the times of the setting `schedules.report` "
-                "(`off` removes the schedule), even if no sync runs.",
-            )
-        )
-    return schedules

@@ -5,7 +5,6 @@ the sentences about their columns are here, and a test compares both. TSOs are t
 exceed the integers that a browser represents exactly; each comes with its time.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -289,15 +288,15 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
     refused = {joined_name(*name): reason for name, reason in sorted(seeding.refused.items())}
     return {
         "dagster/uri": dg.MetadataValue.path(str(paths.snapshot_rows)),
-        "tso": str(seeding.tso),
+        **tso_metadata("tso", seeding.tso),
         "tables": len(seeding.tables),
         "seeded_rows": seeding.rows,
         "seeds": table_of("database, table, seed, rows, quarantined", seeding.tables),
         "quarantined": sum(item.quarantined for item in seeding.tables),
         "excluded_tables": seeding.excluded,
-        "refused_tables": refused,
-        "skipped_files": dict(seeding.skipped),
-        "unterminated_files": listed(seeding.unterminated),
+        "refused_tables": refused or "none",
+        "skipped_files": dict(seeding.skipped) or "none",
+        "unterminated_files": listed(seeding.unterminated) or "none",
     }
 
 
@@ -467,5 +466,5 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return json.dumps(dict(sorted(counts.items()))) if counts else "none"
+def _counts(counts: Mapping[str, int]) -> dict[str, int] | str:
+    return dict(sorted(counts.items())) or "none"

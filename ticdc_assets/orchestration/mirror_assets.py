@@ -272,7 +272,8 @@ def _check_specs(shown: MirrorAssets) -> Iterator[dg.AssetCheckSpec]:
     description = (
         "How far the mirror is behind: now minus the upstream time up to which it has every "
         f"change. Warns from {duration(changefeed.lag_warn_seconds)}, fails from "
-        f"{duration(changefeed.lag_error_seconds)}, and if the mirror could not be made. "
+        f"{duration(changefeed.lag_error_seconds)}, and if the mirror could not be made. At the "
+        "end of a source it warns if the mirror lacks held or quarantined changes. "
         f"{runbook(TABLE_LAG)}"
     )
     for mirror in shown.mirrors:

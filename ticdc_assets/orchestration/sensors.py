@@ -126,9 +126,9 @@ class SensorState:
             ago = duration(lag_seconds(status.cut.tso, now))
             applied = f"applied {status.cut.moment}, {ago} ago"
         return (
-            f"landed {landed} of {counted(there, 'record')} in "
+            f"landed {landed:,} of {counted(there, 'record')} in "
             f"{counted(len(status.partitions), 'partition')}, "
-            f"{status.backlog} wait; {watermark_text(status)}; {applied}"
+            f"{status.backlog:,} wait; {watermark_text(status)}; {applied}"
         )
 
     def offsets_digest(self) -> str:

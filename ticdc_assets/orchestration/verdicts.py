@@ -174,11 +174,12 @@ def quarantine_verdict(
         {
             OPEN: sum(item.rows for item in faults),
             "new": sum(new),
-            "reasons": table_of(
+            **table_metadata(
+                "reasons",
                 "stage, reason, open",
-                [(*group, reasons[group]) for group, _ in reasons.most_common()],
+                [(*group, count) for group, count in reasons.most_common()],
             ),
-            SEEN_UNTIL: max(moments).isoformat() if moments else "",
+            **({SEEN_UNTIL: max(moments).isoformat()} if moments else {}),
         },
     )
 

@@ -10,7 +10,8 @@ versions of mirrors, as after a killed run, and applies changes landed since the
 ones, because the cut names its last batch.
 
 Why running it again is safe: quarantined events are not found again, and publishing is one append.
-A run killed before that has only removed timestamps that should not have been accepted.
+A run killed before that has only removed timestamps that should not have been accepted. After it,
+quarantined changes that only a void cut applied are opened again, by the next apply if need be.
 
 Not handled: cuts that retention removed, and cuts older than the truncation of the change log or of
 the raw messages, because the changes after them no longer exist.
@@ -25,7 +26,8 @@ from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Cut, Rewind, publish, read_cuts, read_heads, require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.log.decoding import decode_new
-from ticdc_assets.log.quarantine import count_open, reopen_applied
+from ticdc_assets.log.quarantine import count_open
+from ticdc_assets.mirrors.standing import reopen_rewound
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.repair.redecoding import redecode_ahead
@@ -62,8 +64,6 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
     quarantined = sum(day.quarantined for day in redecode_ahead(lake))
     cut = before
     if older.number != before.number:
-        # The mirrors no longer have the changes that closed them since.
-        reopen_applied(lake.paths, commit_ts=older.tso, since=older.made_at)
         cut = replace(
             older.again(before),
             quarantined=count_open(lake.paths).decode,
@@ -75,6 +75,8 @@ def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = 
             ),
         )
         publish(lake.paths, cut)
+        # The next apply does this if the run is killed here.
+        reopen_rewound(lake.paths, cut)
     return Rewinding(older=older, before=before, cut=cut, quarantined=quarantined)
 
 

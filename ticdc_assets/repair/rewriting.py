@@ -27,7 +27,7 @@ from ticdc_assets.delta.control import commit_metadata, dataset_of
 from ticdc_assets.delta.delta_files import file_of
 from ticdc_assets.delta.delta_protocol import Action, LogState, partition_of
 from ticdc_assets.delta.files import FileLayout, WrittenFile, row_groups, write_rows
-from ticdc_assets.delta.log_reading import log_state
+from ticdc_assets.delta.opening import open_table
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.executing import executor
@@ -65,6 +65,7 @@ class Rewriter:
 
     Raises:
         ConflictError: other programs committed meanwhile, several times.
+        LakeDamagedError: the table is broken.
     """
 
     spark: Session
@@ -81,7 +82,7 @@ class Rewriter:
         """
 
         def join() -> None:
-            state = log_state(self.table)
+            state = self._state()
             groups = together(state.files)
             if groups:
                 files = [file for item in self._copied(state, groups) for file in item.files]
@@ -94,7 +95,7 @@ class Rewriter:
         self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of the rows to remove, which may be very many; see `remove`."""
-        dataset = dataset_of(log_state(self.table), self.table)
+        dataset = dataset_of(self._state(), self.table)
         yield from dataset.to_batches(
             columns=list(columns), filter=may_go & surely(gone), batch_readahead=2
         )
@@ -109,7 +110,7 @@ class Rewriter:
         """
 
         def remove() -> int:
-            state = log_state(self.table)
+            state = self._state()
             dataset = dataset_of(state, self.table)
             names = {str(path) for path, _ in row_groups(dataset, self.table, may_go)}
             actions = [item for item in state.files if str(file_of(self.table, item)) in names]
@@ -128,7 +129,10 @@ class Rewriter:
 
     def remove_files(self, paths: Collection[str]) -> None:
         """Remove whole files, possibly none, by their names in the table's log."""
-        undisturbed(lambda: self._commit(log_state(self.table), paths, ()))
+        undisturbed(lambda: self._commit(self._state(), paths, ()))
+
+    def _state(self) -> LogState:
+        return open_table(self.table) or LogState()
 
     def _copied(
         self,

@@ -1,7 +1,5 @@
 """Which table a DDL concerns, and what it does: by table id, text and history together."""
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -132,33 +130,20 @@ def test_an_online_schema_change_swaps_the_tables(*, schemas: bool) -> None:
     }
 
 
-def swap_in_a_cycle(
-    life: Life, a: int = 100, b: int = 100, *, order: Sequence[int] = range(3), spread: bool = False
-) -> None:
+def swap_in_a_cycle(life: Life, a: int = 100, b: int = 100) -> None:
     """Swap the tables `a` and `b` of these versions, and add a row to each afterwards."""
     steps = [
         ("RENAME TABLE `d`.`a` TO `d`.`tmp`;", table("d.tmp", NO_TABLE_ID, a)),
         ("RENAME TABLE `d`.`b` TO `d`.`a`;", table("d.a", B.table_id, b)),
         ("RENAME TABLE `d`.`tmp` TO `d`.`b`;", table("d.b", A.table_id, a)),
     ]
-    for number, index in enumerate(order):
-        place = {"same_ts": number > 0, "partition": number * spread}
-        life.ddl(*steps[index], word="RENAME", **place)
+    for number, step in enumerate(steps):
+        life.ddl(*step, word="RENAME", same_ts=number > 0)
     life.row(table("d.b", A.table_id, a), id="11", v="a2")
     life.row(table("d.a", B.table_id, b), id="12", v="b2")
 
 
 SWAPPED = {"d.a": of(("2", "was b"), ("12", "b2")), "d.b": of(("1", "was a"), ("11", "a2"))}
-
-
-@WITH_AND_WITHOUT_SCHEMAS
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_cyclic_rename_in_any_order_of_its_messages(
-    order: tuple[int, ...], *, schemas: bool
-) -> None:
-    life = created(schemas=schemas)
-    swap_in_a_cycle(life, order=order, spread=True)
-    assert life.whole() == SWAPPED
 
 
 def test_a_cyclic_rename_of_tables_that_were_not_seen_before() -> None:
@@ -198,10 +183,7 @@ def test_a_recreated_cluster_gives_ids_again(table_id: int) -> None:
     after = table("d.b", table_id, 1_060, "id v w")
     life.ddl("ALTER TABLE `d`.`b` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
     life.row(after, id="3", v="new", w="x")
-    assert life.whole() == {
-        "d.a": of(("1", "was a")),
-        "d.b": [{"id": "3", "v": "new", "w": "x"}],
-    }
+    assert life.whole() == {"d.a": of(("1", "was a")), "d.b": [{"id": "3", "v": "new", "w": "x"}]}
 
 
 def test_a_restored_cluster_gives_ids_of_one_table_to_another() -> None:
@@ -220,9 +202,7 @@ def test_rename_and_change_in_one_statement(*, schemas: bool) -> None:
     life = created(schemas=schemas)
     after = table("d.c", 130, 1_050, "id v w")
     life.ddl(
-        "ALTER TABLE `a` ADD COLUMN `w` VARCHAR(40) DEFAULT 'x', RENAME TO `c`",
-        after,
-        word="ALTER",
+        "ALTER TABLE `a` ADD COLUMN `w` VARCHAR(40) DEFAULT 'x', RENAME TO `c`", after, word="ALTER"
     )
     life.row(after, id="3", v="c", w="y")
     assert life.rows()["d.c"] == [
@@ -258,11 +238,7 @@ def test_a_text_means_the_same_under_any_word(word: str, *, schemas: bool) -> No
     life.row(parts, id="11", v="p1")
     emptied = replace(parts, version=life.ts + 5)
     life.ddl("ALTER TABLE `p` TRUNCATE PARTITION `p1`", emptied, word=word)
-    assert life.whole() == {
-        "d.a": of(("3", "new")),
-        "d.n": of(("3", "n")),
-        "d.p": of(("1", "p0")),
-    }
+    assert life.whole() == {"d.a": of(("3", "new")), "d.n": of(("3", "n")), "d.p": of(("1", "p0"))}
     plans = life.plans()
     assert plans["d.a"].held == ()
     assert plans["d.n"].floor_ts > 0
@@ -282,6 +258,21 @@ def test_all_tables_of_a_drop_are_dropped(messages: list[str], *, schemas: bool)
 
 
 @WITH_AND_WITHOUT_SCHEMAS
+def test_all_tables_of_a_database_are_dropped(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    other = table("e.a", 140, 100)
+    life.ddl("CREATE TABLE `e`.`a` LIKE `d`.`a`", other, word="CREATE")
+    life.row(other, id="3", v="e")
+    life.ddl("/* gone */ DROP SCHEMA IF EXISTS `D`", "D")
+    assert life.whole() == {"e.a": of(("3", "e"))}
+    life.ddl("CREATE DATABASE `d`", "d")
+    again = table("d.a", 150, 2_000)
+    life.ddl("CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", again, word="CREATE")
+    life.row(again, id="4", v="new")
+    assert life.whole() == {"e.a": of(("3", "e")), "d.a": of(("4", "new"))}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
 @pytest.mark.parametrize("messages", [["d.c"], ["d.b"], ["d.c", "d.a"], ["d.a", "d.c"]])
 def test_all_pairs_of_a_rename_are_renamed(messages: list[str], *, schemas: bool) -> None:
     life = created(schemas=schemas)
@@ -292,10 +283,7 @@ def test_all_pairs_of_a_rename_are_renamed(messages: list[str], *, schemas: bool
             same_ts=number > 0, partition=number,
         )  # fmt: skip
     life.row(table("d.a", 131, 100), id="3", v="new")
-    assert life.rows() == {
-        "d.c": of(("1", "was a")),
-        "d.a": of(("2", "was b"), ("3", "new")),
-    }
+    assert life.rows() == {"d.c": of(("1", "was a")), "d.a": of(("2", "was b"), ("3", "new"))}
 
 
 def test_all_statements_of_a_text_are_applied_in_their_order() -> None:

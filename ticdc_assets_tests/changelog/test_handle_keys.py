@@ -23,29 +23,23 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.events import row_event
 from ticdc_assets_tests.reference.fold import FoldedTable
-from ticdc_assets_tests.text_tables import T1, altered, created, ddl, row
+from ticdc_assets_tests.text_tables import T1, Told, created, ddl, row
 
-FORMATS = tuple(WireFormat)
+every_format = pytest.mark.parametrize("wire_format", WireFormat)
 
 
 def values(table: FoldedTable, *names: str) -> list[tuple[str | None, ...]]:
     return sorted(tuple(item.get(name) for name in names) for item in table.listed())
 
 
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_no_key_is_over_a_virtual_column(wire_format: WireFormat) -> None:
-    schema = created(T1)
-    table = only_table(
-        [
-            ddl(wire_format, T1, ts=10, after=schema),
-            row(wire_format, schema, ts=20, after={"a": "1", "c": "5"}),
-            row(wire_format, schema, ts=21, after={"a": "1", "c": "6"}),
-            row(
-                wire_format, schema, ts=22, before={"a": "1", "c": "5"}, after={"a": "9", "c": "5"}
-            ),
-            row(wire_format, schema, ts=23, before={"a": "1", "c": "6"}),
-        ]
-    )
+    told = Told(wire_format, T1)
+    told.row({"a": "1", "c": "5"})
+    told.row({"a": "1", "c": "6"})
+    told.row({"a": "9", "c": "5"}, {"a": "1", "c": "5"})
+    told.row(None, {"a": "1", "c": "6"})
+    table = only_table(told.events)
     assert table.plan.schema.handle_key == ("c",)
     assert table.plan.generated == {"b"}
     assert table.quarantined == []
@@ -75,16 +69,11 @@ KEYS: Sequence[tuple[str, tuple[str, ...]]] = (
 
 
 @pytest.mark.parametrize(("columns", "key"), KEYS)
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_the_key_is_ticdcs(wire_format: WireFormat, columns: str, key: tuple[str, ...]) -> None:
-    sql = f"create table t1 ({columns})"
-    schema = created(sql)
-    image = {column.name: "1" for column in schema.columns if not column.virtual}
-    events = [
-        ddl(wire_format, sql, ts=10, after=schema),
-        row(wire_format, schema, ts=20, after=image),
-    ]
-    table = only_table(events)
+    told = Told(wire_format, f"create table t1 ({columns})")
+    told.row({column.name: "1" for column in told.schema.columns if not column.virtual})
+    table = only_table(told.events)
     assert table.plan.schema.handle_key == key
     assert table.quarantined == []
     assert len(table.listed()) == 1
@@ -127,32 +116,20 @@ def test_the_new_ticdc_marks_the_rest_of_a_key_over_a_virtual_column(
     assert (table.quarantined, table.plan.caveats) == ([], ())
 
 
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_ddl_changes_which_columns_are_virtual_and_the_key(wire_format: WireFormat) -> None:
-    one = created(T1)
-    rename = "alter table t1 rename column b to bb"
-    two = altered(one, rename, version=20)
-    drop = "alter table t1 drop index idx2, add unique index idx3(c, a), modify a int not null"
-    three = altered(two, drop, version=30)
-    again = "alter table t1 drop index idx1, drop column bb, add bb int not null default 3"
-    four = altered(three, again, version=40)
-    five = altered(four, "alter table t1 add unique (bb)", version=50)
-    events = [
-        ddl(wire_format, T1, ts=10, after=one),
-        row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
-        ddl(wire_format, rename, ts=20, after=two, before=one),
-        ddl(wire_format, drop, ts=30, after=three, before=two),
-        row(wire_format, three, ts=35, after={"a": "2", "c": "5"}),
-    ]
-    table = only_table(events)
+    told = Told(wire_format, T1)
+    told.row({"a": "1", "c": "5"})
+    told.alter("alter table t1 rename column b to bb")
+    told.alter("alter table t1 drop index idx2, add unique index idx3(c, a), modify a int not null")
+    told.row({"a": "2", "c": "5"})
+    table = only_table(told.events)
     assert table.plan.schema.handle_key == ("c", "a")
     assert table.plan.generated == {"bb"}
     assert values(table, "a", "c") == [("1", "5"), ("2", "5")]
-    events += [
-        ddl(wire_format, again, ts=40, after=four, before=three),
-        ddl(wire_format, "alter table t1 add unique (bb)", ts=50, after=five, before=four),
-    ]
-    table = only_table(events)
+    told.alter("alter table t1 drop index idx1, drop column bb, add bb int not null default 3")
+    told.alter("alter table t1 add unique (bb)")
+    table = only_table(told.events)
     assert table.plan.schema.handle_key == ("bb",)
     assert table.plan.generated == frozenset()
 
@@ -171,53 +148,36 @@ def as_ticdc_has_it(schema: TableSchema) -> TableSchema:
         ("unique v(a, c), unique u(a) where b = 1", ("a", "c")),
     ],
 )
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_no_key_is_over_some_rows_only(
     wire_format: WireFormat, keys: str, key: tuple[str, ...]
 ) -> None:
     """TiCDC uses it all the same. Rows that it does not cover may be equal in its columns."""
     sql = f"create table t1 (a int not null, b int, c int not null, {keys})"
-    schema = created(sql)
-    sent = as_ticdc_has_it(schema)
-    rows = ({"a": "1", "b": "1", "c": "5"}, {"a": "1", "b": "2", "c": "6"})
-    table = only_table(
-        [
-            ddl(wire_format, sql, ts=10, after=schema),
-            row(wire_format, sent, ts=20, after=rows[0]),
-            row(wire_format, sent, ts=21, after=rows[1]),
-            row(wire_format, sent, ts=22, before=rows[1], after=rows[1] | {"b": "3"}),
-        ]
-    )
+    told = Told(wire_format, sql, seen=as_ticdc_has_it)
+    other = {"a": "1", "b": "2", "c": "6"}
+    told.row({"a": "1", "b": "1", "c": "5"})
+    told.row(other)
+    told.row(other | {"b": "3"}, other)
+    table = only_table(told.events)
     assert table.plan.schema.handle_key == key
     assert values(table, "a", "b", "c") == [("1", "1", "5"), ("1", "3", "6")]
     assert (table.quarantined, table.plan.caveats) == ([], ())
-    assert schema_from_text(schema_to_text(schema)) == schema
+    assert schema_from_text(schema_to_text(told.schema)) == told.schema
 
 
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_ddl_changes_which_indexes_are_over_some_rows_only(wire_format: WireFormat) -> None:
-    texts = (
-        "create table t1 (a int not null, c int not null, unique v(a, c))",
-        "create unique index u on t1 (a) where c > 1",
-        "alter table t1 rename index u to w, add column d int",
-        "alter table t1 drop index w, add unique index u(a)",
-    )
-    schema = created(texts[0])
-    events = [ddl(wire_format, texts[0], ts=10, after=schema)]
-    keys: list[tuple[str, ...]] = []
-    for ts, text in enumerate(texts[1:], start=1):
-        before, schema = schema, altered(schema, text, version=10 + 10 * ts)
-        events += [
-            ddl(wire_format, text, ts=10 + 10 * ts, after=schema, before=before),
-            row(
-                wire_format,
-                as_ticdc_has_it(schema),
-                ts=15 + 10 * ts,
-                after={column.name: str(ts) for column in schema.columns},
-            ),
-        ]
-        keys.append(only_table(events).plan.schema.handle_key)
-    assert keys == [("a", "c"), ("a", "c"), ("a",)]
+    sql = "create table t1 (a int not null, c int not null, unique v(a, c))"
+    told = Told(wire_format, sql, seen=as_ticdc_has_it)
+    for text, key in (
+        ("create unique index u on t1 (a) where c > 1", ("a", "c")),
+        ("alter table t1 rename index u to w, add column d int", ("a", "c")),
+        ("alter table t1 drop index w, add unique index u(a)", ("a",)),
+    ):
+        told.alter(text)
+        told.row({column.name: "1" for column in told.schema.columns})
+        assert only_table(told.events).plan.schema.handle_key == key
 
 
 def test_a_hidden_column_of_an_expression_is_no_key() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.changelog.carrying import CarriedRow, first_cut_after, keeping_carry
+from ticdc_assets.changelog.carrying import CarriedRow, keeping_carry
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.evolution import CanonicalRow, diff
@@ -82,10 +82,6 @@ def test_versions_of_a_row_follow_each_other(golden_dir: Callable[..., Path]) ->
                 assert earlier.valid_to <= later.valid_from
                 assert (earlier.ended_by == "update") == (earlier.valid_to == later.valid_from)
     assert ended_by.keys() >= {None, "update", "delete", "truncate", "truncate partition"}
-
-
-def test_what_ddl_ends_is_in_the_cut_at_its_commit_ts() -> None:
-    assert first_cut_after(7) == 8
 
 
 def table(version: int, kind: str, name: str = "v") -> TableSchema:

@@ -22,11 +22,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 def started(*, keyless: bool = False) -> Upstream:
     return upstream_of(
         T,
-        (
-            column("id", "bigint", nullable=False),
-            column("v", "varchar(256)"),
-            column("n", "int"),
-        ),
+        (column("id", "bigint", nullable=False), column("v", "varchar(256)"), column("n", "int")),
         primary_key=() if keyless else ("id",),
     )
 

@@ -14,7 +14,7 @@ from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn, RenameColumn
+from ticdc_assets.demo.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.stored_table import TableName
@@ -45,10 +45,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 every_dialect = pytest.mark.parametrize("variant", BOTH.values(), ids=BOTH)
 
 P, N = ("d", "parts"), ("d", "alone")
-COLUMNS = (
-    column("id", "bigint", nullable=False),
-    column("v", "varchar(20)"),
-)
+COLUMNS = (column("id", "bigint", nullable=False), column("v", "varchar(20)"))
 BY_RANGE = Partitioning(
     method=Method.RANGE,
     column="id",
@@ -137,24 +134,6 @@ def test_tables_swap_names_after_an_exchange(variant: Variant) -> None:
 
 
 @every_dialect
-def test_a_table_is_exchanged_twice_and_altered_in_between(variant: Variant) -> None:
-    upstream = started()
-    upstream.exchange_partition(P, "p1", N)
-    put(upstream, N, (40,))
-    for name in (P, N):
-        upstream.alter_table(name, AddColumn(column=column("w", "int", default="7"), first=True))
-    put(upstream, N, (16,))
-    with upstream.transaction() as transaction:
-        transaction.delete(N, ("40",))
-    upstream.exchange_partition(P, "p1", N)
-    put(upstream, P, (17,))
-    put(upstream, N, (41,))
-    found = tables(variant, upstream)
-    assert ids(found[P]) == [1, 5, 12, 15, 16, 17, 30]
-    assert ids(found[N]) == [13, 14, 41]
-
-
-@every_dialect
 def test_what_a_table_was_before_an_exchange_does_not_concern_its_rows(variant: Variant) -> None:
     upstream = started()
     # Rows of N cite the version of P after the exchange, which is below that of N's own RENAME.
@@ -203,8 +182,7 @@ def test_a_partition_that_comes_back_is_empty(variant: Variant) -> None:
 
 @every_format
 @pytest.mark.parametrize(
-    ("change", "text"),
-    [("drop", "(drop)"), ("truncate", "(truncate)"), ("exchange", "(exchange)")],
+    ("change", "text"), [("drop", "(drop)"), ("truncate", "(truncate)"), ("exchange", "(exchange)")]
 )
 def test_from_the_middle_the_mirror_is_marked(variant: Variant, change: str, text: str) -> None:
     upstream = started()
@@ -299,11 +277,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
             "v": None,
         }
         (change,) = resolver.resolve(
-            Op.INSERT,
-            schema.version,
-            commit_ts=FIRST_TS + 20 * day + 1,
-            before=None,
-            after=row,
+            Op.INSERT, schema.version, commit_ts=FIRST_TS + 20 * day + 1, before=None, after=row
         )
         gone.append(change.removed and change.removed.ts)
     dropped = [removal.ts for removal in plan.removals][kept - 1 :]

@@ -17,30 +17,24 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.lives import only_table
 from ticdc_assets_tests.changelog.test_handle_keys import values
 from ticdc_assets_tests.events import ddl_event
-from ticdc_assets_tests.text_tables import altered, created, ddl, row
+from ticdc_assets_tests.text_tables import Told, altered, created, ddl, row
 
-FORMATS = tuple(WireFormat)
+every_format = pytest.mark.parametrize("wire_format", WireFormat)
 KEYLESS = "create table t1 (a int, c int)"
 WITH_VIRTUAL = "create table t1 (a int, v int as (a + 1) virtual, c int)"
 
 
 @pytest.mark.parametrize("nullable", ["", " not null"])
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_rows_from_before_an_added_one_are_still_found(
     wire_format: WireFormat, nullable: str
 ) -> None:
-    one = created(KEYLESS)
-    add = f"alter table t1 add column v int as (a + 1) virtual{nullable}"
-    two = altered(one, add, version=20)
-    table = only_table(
-        [
-            ddl(wire_format, KEYLESS, ts=10, after=one),
-            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
-            row(wire_format, one, ts=16, after={"a": "2", "c": "6"}),
-            ddl(wire_format, add, ts=20, after=two, before=one),
-            row(wire_format, two, ts=25, before={"a": "1", "c": "5"}),
-        ]
-    )
+    told = Told(wire_format, KEYLESS)
+    told.row({"a": "1", "c": "5"})
+    told.row({"a": "2", "c": "6"})
+    told.alter(f"alter table t1 add column v int as (a + 1) virtual{nullable}")
+    told.row(None, {"a": "1", "c": "5"})
+    table = only_table(told.events)
     assert table.plan.generated == {"v"}
     assert table.unknown_deletes == 0
     assert values(table, "a", "c", "v") == [("2", "6", None)]
@@ -55,20 +49,15 @@ def test_rows_from_before_an_added_one_are_still_found(
         "alter table t1 change v w int as (a + 1) virtual",
     ],
 )
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_deletes_from_before_one_goes_are_whole(wire_format: WireFormat, sql: str) -> None:
-    one = created(WITH_VIRTUAL)
-    two = altered(one, sql, version=20)
-    table = only_table(
-        [
-            ddl(wire_format, WITH_VIRTUAL, ts=10, after=one),
-            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
-            row(wire_format, one, ts=16, after={"a": "2", "c": "6"}),
-            row(wire_format, one, ts=17, before={"a": "1", "c": "5"}),
-            ddl(wire_format, sql, ts=20, after=two, before=one),
-            row(wire_format, two, ts=25, after={"a": "3", "c": "7"}),
-        ]
-    )
+    told = Told(wire_format, WITH_VIRTUAL)
+    told.row({"a": "1", "c": "5"})
+    told.row({"a": "2", "c": "6"})
+    told.row(None, {"a": "1", "c": "5"})
+    told.alter(sql)
+    told.row({"a": "3", "c": "7"})
+    table = only_table(told.events)
     assert table.quarantined == []
     assert values(table, "a", "c") == [("2", "6"), ("3", "7")]
 
@@ -108,16 +97,10 @@ def test_an_export_says_it_of_a_table_that_was_altered_before() -> None:
 def test_every_row_lacks_the_virtual_columns_of_the_mirror(
     created_as: str, sql: str, lacked: tuple[str, ...]
 ) -> None:
-    one = created(created_as)
-    two = altered(one, sql, version=20)
-    wire_format = WireFormat.OPEN_PROTOCOL
-    plan = only_table(
-        [
-            ddl(wire_format, created_as, ts=10, after=one),
-            row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
-            ddl(wire_format, sql, ts=20, after=two, before=one),
-        ]
-    ).plan
+    told = Told(WireFormat.OPEN_PROTOCOL, created_as)
+    told.row({"a": "1", "c": "5"})
+    told.alter(sql)
+    plan = only_table(told.events).plan
     (put,) = RowResolver(plan, "UTC").resolve(
         Op.INSERT, None, commit_ts=15, before=None, after={"a": "1", "c": "5"}
     )
@@ -133,31 +116,20 @@ def as_rows_have_it(schema: TableSchema) -> TableSchema:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("wire_format", FORMATS)
+@every_format
 def test_they_are_no_schema_change(wire_format: WireFormat, option: str) -> None:
     sql = f"CREATE TABLE `t1` (`id` INT PRIMARY KEY,`v` INT){option}"
-    alter = "ALTER TABLE `t1` SOFTDELETE_JOB_ENABLE = 'ON' SOFTDELETE_JOB_INTERVAL = '24h'"
-    one = as_rows_have_it(created(sql))
-    two = as_rows_have_it(altered(created(sql), alter, version=30))
+    told = Told(wire_format, sql, seen=as_rows_have_it)
     none = {DELETED: None, "_tidb_origin_ts": None}
-    table = only_table(
-        [
-            ddl(wire_format, sql, ts=10, after=one),
-            row(wire_format, one, ts=20, after={"id": "1", "v": "5", **none}),
-            row(wire_format, one, ts=21, after={"id": "2", "v": "6", **none}),
-            # A soft delete is a DELETE, RECOVER VALUES an UPDATE of a row that is gone.
-            row(wire_format, one, ts=22, before={"id": "1", "v": "5", **none}),
-            row(wire_format, one, ts=23, before={"id": "2", "v": "6", **none}),
-            ddl(wire_format, alter, ts=30, after=two, before=one),
-            row(
-                wire_format,
-                two,
-                ts=31,
-                before={"id": "1", "v": "5", **none},
-                after={"id": "1", "v": "7", **none},
-            ),
-        ]
-    )
+    one, other = {"id": "1", "v": "5", **none}, {"id": "2", "v": "6", **none}
+    told.row(one)
+    told.row(other)
+    # A soft delete is a DELETE, RECOVER VALUES an UPDATE of a row that is gone.
+    told.row(None, one)
+    told.row(None, other)
+    told.alter("ALTER TABLE `t1` SOFTDELETE_JOB_ENABLE = 'ON' SOFTDELETE_JOB_INTERVAL = '24h'")
+    told.row(one | {"v": "7"}, one)
+    table = only_table(told.events)
     assert table.plan.caveats == ()
     assert table.quarantined == []
     assert values(table, "id", "v", DELETED) == [("1", "7", None)]

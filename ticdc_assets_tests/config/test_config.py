@@ -5,6 +5,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,6 @@ def test_capture_is_relative_to_the_file() -> None:
     assert absolute == CaptureSource(path=Path("/data/m.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [
-        ("exports", f"{PATH.parent}/exports"),
-        ("/data/exports", "/data/exports"),
-        ("~/exports", f"{Path.home()}/exports"),
-        ("s3://bucket/exports", "s3://bucket/exports"),
-    ],
-)
-def test_exports_are_relative_to_the_file(folder: str, expected: str) -> None:
-    assert parse(entry(exports=folder))[0].exports == expected
-
-
 def test_the_instance_is_where_dagster_looks_for_it(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, entry()))
     assert settings.home({"DAGSTER_HOME": "~/instance"}) == Path.home() / "instance"
@@ -176,13 +164,6 @@ def test_what_is_kept_how_long() -> None:
     assert some.longest == timedelta(days=2)
     assert read(raw_messages="90 days").longest == timedelta(days=90)
     assert read(raw_messages="90 days", cuts="forever").longest is None
-
-
-def test_how_long_a_lease_is_good() -> None:
-    assert parse(entry())[0].writer == Writer(lease=None)
-    assert Writer().lease_seconds == 60
-    assert parse(entry(writer={"lease": "2 minutes"}))[0].writer.lease_seconds == 120
-    assert parse(entry(writer={"lease": "5 seconds"}))[0].writer.lease_seconds == 5
 
 
 def test_several_servers_are_normalised() -> None:
@@ -264,12 +245,6 @@ def test_where_landing_begins(start: str | None, expected: StartPosition) -> Non
     assert source_of(kafka(start=start)).start == expected
 
 
-def test_owners() -> None:
-    owners = ["team:data-platform", "ada@example.com", "a.b+c@x-y.example.org"]
-    assert parse(entry(owners=owners))[0].owners == tuple(owners)
-    assert parse(entry())[0].owners == ()
-
-
 def test_owners_are_those_that_dagster_takes() -> None:
     from dagster import AssetKey
     from dagster._core.definitions.utils import validate_asset_owner
@@ -295,38 +270,51 @@ def test_tables_to_mirror() -> None:
     assert not feed.tables.takes_all
 
 
-def test_limits_of_checks() -> None:
-    (feed,) = parse(entry())
-    assert feed.checks == CheckLimits()
-    assert feed.follow_seconds == 600
-    checks = {
-        "held_warn_seconds": "1.5",
-        "held_error_seconds": 2,
-        "stuck_warn_seconds": 3,
-        "stuck_error_seconds": 3,
-        "quiet_warn_seconds": "never",
-    }
-    (feed,) = parse(entry(checks=checks, follow_seconds=0))
-    assert feed.follow_seconds == 0
-    assert feed.max_ahead_seconds == 3600
-    assert parse(entry(max_ahead_seconds=10**12))[0].max_ahead_seconds == 1e12
-    assert feed.checks == CheckLimits(
-        held_warn_seconds=1.5,
-        held_error_seconds=2,
-        stuck_warn_seconds=3,
-        stuck_error_seconds=3,
-        quiet_warn_seconds=None,
-    )
-    (feed,) = parse(entry(checks={"quiet_warn_seconds": 60}))
-    assert feed.checks == CheckLimits(quiet_warn_seconds=60)
+LIMITS: dict[str, Any] = {
+    "held_warn_seconds": 1.5,
+    "held_error_seconds": 2,
+    "stuck_warn_seconds": 3,
+    "stuck_error_seconds": 3,
+}
+SCHEDULES = {"maintenance": "30 1 * * *", "verify": "off", "report": " */15  8-18 * * Mon-Fri "}
+OWNERS = ["team:data-platform", "ada@example.com", "a.b+c@x-y.example.org"]
+READ: list[tuple[dict[str, Any], str, Any]] = [
+    ({}, "checks", CheckLimits()),
+    (
+        {"checks": LIMITS | {"held_warn_seconds": "1.5", "quiet_warn_seconds": "never"}},
+        "checks",
+        CheckLimits(**LIMITS, quiet_warn_seconds=None),
+    ),
+    ({"checks": {"quiet_warn_seconds": 60}}, "checks", CheckLimits(quiet_warn_seconds=60)),
+    ({}, "exports", None),
+    ({"exports": "exports"}, "exports", f"{PATH.parent}/exports"),
+    ({"exports": "/data/exports"}, "exports", "/data/exports"),
+    ({"exports": "~/exports"}, "exports", f"{Path.home()}/exports"),
+    ({"exports": "s3://bucket/exports"}, "exports", "s3://bucket/exports"),
+    ({}, "follow_seconds", 600),
+    ({"follow_seconds": 0}, "follow_seconds", 0),
+    ({}, "max_ahead_seconds", 3600),
+    ({"max_ahead_seconds": 10**12}, "max_ahead_seconds", 1e12),
+    ({}, "owners", ()),
+    ({"owners": OWNERS}, "owners", tuple(OWNERS)),
+    ({}, "schedules", Schedules()),
+    (
+        {"schedules": SCHEDULES},
+        "schedules",
+        Schedules(maintenance="30 1 * * *", verify=OFF, report="*/15 8-18 * * Mon-Fri"),
+    ),
+    ({}, "writer", Writer(lease=None)),
+    ({}, "writer.lease_seconds", 60),
+    ({"writer": {"lease": "2 minutes"}}, "writer.lease_seconds", 120),
+    ({"writer": {"lease": "5 seconds"}}, "writer.lease_seconds", 5),
+]
+"""Keys of a changefeed, a setting, and its value by them."""
 
 
-def test_schedules() -> None:
-    assert parse(entry())[0].schedules == Schedules()
-    schedules = {"maintenance": "30 1 * * *", "verify": "off", "report": " */15  8-18 * * Mon-Fri "}
-    assert parse(entry(schedules=schedules))[0].schedules == Schedules(
-        maintenance="30 1 * * *", verify=OFF, redecode=None, report="*/15 8-18 * * Mon-Fri"
-    )
+@pytest.mark.parametrize(("keys", "setting", "value"), READ)
+def test_keys_are_read(keys: dict[str, Any], setting: str, value: object) -> None:
+    (feed,) = parse(entry(**keys))
+    assert attrgetter(setting)(feed) == value
 
 
 # --- secrets ---
@@ -480,7 +468,11 @@ def test_what_stands_in_the_wrong_place_is_not_in_errors() -> None:
 
 
 NO_FIT: list[tuple[str, str, list[Any]]] = [
-    ("name", "1 to 64 of a-z, 0-9 and _, not starting with _", ["Shop", "../x", "_x", ["a"]]),
+    (
+        "name",
+        "1 to 64 of a-z, 0-9 and _, not starting or ending with _",
+        ["Shop", "../x", "_x", "x_", "a" * 65, ["a"]],
+    ),
     (
         "format",
         "one of simple-json, simple-avro, open-protocol",
@@ -749,10 +741,7 @@ def test_what_is_enough_to_talk_to_a_broker(servers: str, options: dict[str, Any
             ": changefeeds[0]: expected a changefeed",
         ),
         ("changefeeds:\n  - name: [a\n", ", line 3, column 1: not valid YAML"),
-        (
-            "changefeeds: 1\nchangefeeds: 2\n",
-            ", line 2, column 1: not valid YAML: the key 'change",
-        ),
+        ("changefeeds: 1\nchangefeeds: 2\n", ", line 2, column 1: not valid YAML: the key 'change"),
         ("changefeeds:\n\t- a", ", line 2, column 1: not valid YAML"),
         ("a: &x [*x]", ", line 1, column 4: not valid YAML"),
         ("a: *x", ", line 1, column 4: not valid YAML"),
@@ -829,12 +818,19 @@ def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
     assert settings.home({}) == tmp_path / ".dagster_home"
 
 
-@pytest.mark.parametrize("name", ["a%20b", "feature%2fone", "a\\b"])
-def test_a_lake_whose_path_delta_rs_decodes_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a%20b", "feature%2fone", "a\\b", "a\x7fb", "lake[1]", "a|b", "a^b"]
+)
+def test_a_lake_whose_path_delta_rs_cannot_read_is_refused(tmp_path: Path, name: str) -> None:
     for lake in (str(tmp_path / name / "lake"), f"s3://bucket/{name}"):
-        with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is .*, and delta-rs reads"):
+        with pytest.raises(ConfigError, match=r"TICDC_LAKE: the lake is .*, and delta-rs cannot"):
             load_settings(_lake(tmp_path, lake) | {"AWS_REGION": "here"})
-    odd = tmp_path / "a b%zz#[1]é?100%"
+    # In a URI, line breaks and tabs have no meaning.
+    for name in ("a\nb", "a\rb", "a\tb"):
+        with pytest.raises(ConfigError, match="delta-rs cannot read") as refused:
+            load_settings(_lake(tmp_path, str(tmp_path / name)))
+        assert "\n" not in str(refused.value)
+    odd = tmp_path / "a b%zz#(1)é?100%"
     assert load_settings(_lake(tmp_path, str(odd))).lake == odd
 
 

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.ports import free_port
-from ticdc_assets.config import Alerts, OptionValue
+from ticdc_assets.config import Alerts, OptionValue, load_settings
 from ticdc_assets.observe.alerting import Problem, deliver, news, understands
 from ticdc_assets.observe.verdicts import Check, Level
-from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.mirror_assets import WEBSERVER
 from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.steps import steps_of
@@ -180,6 +180,26 @@ def test_a_check_is_told_when_it_fails_and_when_it_is_well_again(
     watched.tick()
     watched.tick()
     assert hook.taken() == [("shop: replication_lag ok again", "OK replication_lag: ok again")]
+
+
+def test_the_mistakes_of_an_entry_are_told_to_its_own_targets(
+    tmp_path: Path, instance: dg.DagsterInstance, hook: Hook
+) -> None:
+    """Its changefeed is not synced any more, and no other sensor reports about it."""
+    path = tmp_path / "changefeeds.yaml"
+    entry = {"name": "shop", "format": "simple-jsn", "alerts": {"to": [{"env": "HOOK"}]}}
+    path.write_text(json.dumps({"changefeeds": [entry]}))
+    env = {"TICDC_CHANGEFEEDS": str(path), "TICDC_LAKE": str(tmp_path), "HOOK": hook.target.value}
+    definitions = all_definitions(load_settings(env, partly=True))
+    for name in ("shop_configuration_sensor", "shop_alerts"):
+        with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
+            data = definitions.resolve_sensor_def(name).evaluate_tick(context)
+        for event in data.asset_events:
+            assert isinstance(event, dg.AssetCheckEvaluation)
+            instance.report_runless_asset_event(event)
+    ((title, text),) = hook.taken()
+    assert title == "shop: configuration_valid failing"
+    assert "changefeeds[0].format: expected one of" in text
 
 
 def test_a_failed_run_is_told_unless_it_is_tried_again(watched: Watched, hook: Hook) -> None:

@@ -122,6 +122,7 @@ def test_the_schedule_asks_for_the_day_before(shop: SmallShop, steps: Changefeed
     assert isinstance(request, dg.RunRequest)
     assert (request.run_key, request.partition_key) == ("2026-11-20", "2026-11-20")
     assert request.tags["ticdc/changefeed"] == "shop"
+    assert request.asset_selection == [steps.names.asset("change_log")], "the UI shows it as target"
     skipped = evaluated(20)
     assert isinstance(skipped, dg.SkipReason)
     assert skipped.skip_message == "nothing landed on 2026-11-19"

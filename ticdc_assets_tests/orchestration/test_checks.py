@@ -13,8 +13,8 @@ from ticdc_assets.config import Changefeed, CheckLimits
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.faults import Faults
 from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
-from ticdc_assets.observe.judging import judge
-from ticdc_assets.observe.status import Status, TopicStatus
+from ticdc_assets.observe.judging import judge, judge_table
+from ticdc_assets.observe.status import Ending, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import all_definitions
@@ -317,6 +317,17 @@ def test_what_was_seen_is_open_and_not_new() -> None:
     assert quarantine_verdict("shop", [fault(1)], ago(2)).level is not Level.OK
     emptied = quarantine_verdict("shop", [], ago(2))
     assert emptied.metadata["seen_until"] == ago(2).isoformat()
+    # A key without a value, and a table without a row, say nothing.
+    assert quarantine_verdict("shop", [], None).metadata == {"open": 0, "new": 0}
+
+
+def test_a_table_that_lacks_changes_at_the_end_is_measured_from_it() -> None:
+    made = cut(3600, mirrors=(mirror(held=1),))
+    (table,) = table_statuses(made, [], NOW_MS - 3_600_000)
+    seen = replace(status(), cut=made, ending=Ending(tso=at(3600), has_rest=False))
+    verdict = judge_table(FEED, seen, table)
+    assert verdict.level is Level.WARN
+    assert verdict.sentence == "The table is complete up to 0.0 s before the end: 1 held."
 
 
 # Completeness -----------------------------------------------------------------------------------

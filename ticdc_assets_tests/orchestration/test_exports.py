@@ -93,10 +93,28 @@ def test_rows_that_are_seeded_after_a_rebuild_are_found_by_the_check(
     assert check.passed, check.description
 
 
-def test_without_a_folder_the_job_fails(shop: SmallShop, instance: dg.DagsterInstance) -> None:
-    with pytest.raises(TicdcError, match="no export is named"):
+def test_without_a_folder_no_seed_runs(shop: SmallShop, instance: dg.DagsterInstance) -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match="folder"):  # so does the Launchpad
         run_seed(shop.settings, "shop", {}, instance=instance)
+    assert not instance.get_runs()
+    with pytest.raises(TicdcError, match="no export is named"):
+        run_seed(shop.settings, "shop", {"folder": ""}, instance=instance)
     assert not shop.paths.snapshot_rows.exists()
+
+
+def test_without_a_folder_nothing_is_compared(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    with pytest.raises(dg.Failure, match="no export is named"):
+        job(shop, shop.names.job("diff")).execute_in_process(instance=instance)
+    key = dg.AssetCheckKey(shop.names.asset("apply_changes"), "mirror_equals_source")
+    result = (
+        shop.definitions.resolve_implicit_global_asset_job_def()
+        .get_subset(asset_selection=set(), asset_check_selection={key})
+        .execute_in_process(instance=instance)
+    )
+    assert result.success, '"Execute all" names no export'
+    assert not list(result.get_asset_check_evaluations())
 
 
 def evaluations(
@@ -179,6 +197,8 @@ def test_the_schedule_compares_each_finished_export_once(
     )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()
+    exported.parent.touch()
+    assert "cannot be read: " in looked()
 
 
 def test_exports_below_a_uri_with_a_query_are_found(tmp_path: Path) -> None:

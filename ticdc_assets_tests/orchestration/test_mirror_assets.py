@@ -307,7 +307,7 @@ def test_beyond_the_limit_one_asset_folds_the_tables_that_are_named(folding: Fol
     assert len(folding.made(shared)) == 1, "no table was named"
     assert folding.materialise(shared, tables=["shop.orders"]).success
     again, _ = folding.made(shared)
-    assert again.metadata["modes"].value == '{"fold": 1}'
+    assert again.metadata["modes"].value == {"fold": 1}
 
 
 def sample(event: dg.AssetMaterialization) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The report as an asset: written beside whoever writes the tables, without Spark."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -39,7 +40,6 @@ def test_the_report_is_written_while_somebody_else_writes(
     metadata = event.materialization.metadata
     page = steps.paths.report
     assert metadata["path"].value == str(page)
-    assert metadata["page"].value == page.as_uri()
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert metadata["verdict"].value == "fail", "the lake is of another day"
 
@@ -69,3 +69,14 @@ def test_a_run_of_the_report_keeps_no_sync_waiting(
         status=dg.DagsterRunStatus.STARTED,
     )
     assert len(active_runs(instance, names)) == 1
+
+
+def test_the_run_of_the_schedule_names_its_asset(steps: ChangefeedSteps) -> None:
+    repository = definitions_of([steps]).get_repository_def()
+    schedule = repository.get_schedule_def(steps.names.schedule("report"))
+    context = dg.build_schedule_context(
+        repository_def=repository, scheduled_execution_time=datetime(2026, 11, 21, tzinfo=UTC)
+    )
+    (request,) = schedule.evaluate_tick(context).run_requests or ()
+    assert request.asset_selection == [steps.names.asset("report")]
+    assert request.tags["ticdc/changefeed"] == "shop"

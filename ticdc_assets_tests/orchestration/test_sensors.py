@@ -137,6 +137,11 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
             "landed 8 of 13 records in 2 partitions, 5 wait; no watermark has arrived from shop/0, "
             "shop/1; nothing is applied yet",
         ),
+        (
+            changed(EMPTY, partitions=(offsets(0, 3_000, 1_500),)),
+            "landed 1,500 of 3,000 records in 1 partition, 1,500 wait; nothing has landed; "
+            "nothing is applied yet",
+        ),
     ],
 )
 def test_numbers_are_in_every_answer(

@@ -174,12 +174,7 @@ def _carried(version: RowVersion, carrier: VersionCarrier, resolver: RowResolver
             raise
         key = version.key  # it ended without a value of the key of today
     return replace(
-        version,
-        row=carried.row,
-        kept=carried.kept,
-        key=key,
-        ends_at=ends_at,
-        removed_by=removed_by,
+        version, row=carried.row, kept=carried.kept, key=key, ends_at=ends_at, removed_by=removed_by
     )
 
 

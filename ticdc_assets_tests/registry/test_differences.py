@@ -51,7 +51,7 @@ def test_columns_added_dropped_and_changed() -> None:
     shown = differences(schema(ID, A), schema(ID, changed), shows_defaults=True)
     assert shown[-1] == "a: default none -> x"
     assert seen(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
-        "a: varchar(10) utf8mb4 -> varchar(10) latin1",
+        "a: varchar(10) utf8mb4 -> varchar(10) latin1"
     ]
 
 

@@ -26,7 +26,7 @@ from ticdc_assets.log.ahead import TS_AHEAD
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.cuts import Rewind, newest_cut, publish, read_cuts, void_numbers
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.log.quarantine import count_open, read_quarantine
+from ticdc_assets.log.quarantine import Closing, Place, count_open, read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.model.events import Watermark
 from ticdc_assets.model.tso import MAX_TSO, from_physical_ms
@@ -146,6 +146,23 @@ def ahead(feed: Feed) -> list[dict[str, Any]]:
     return [row for row in read_quarantine(feed.paths) if row["reason"] == TS_AHEAD]
 
 
+def closed_fault(feed: Feed, offset: int, closing: Closing) -> Place:
+    """Put a change into quarantine and close it; return its place."""
+    fault = dict.fromkeys(quarantine.FAULT_SCHEMA.names) | {
+        "stage": "apply",
+        "topic": "d",
+        "partition": 0,
+        "offset": offset,
+        "index": 0,
+        "commit_ts": 1,
+    }
+    faults = pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA)
+    quarantine.append_faults(feed.paths, [faults], app_id="test")
+    place = quarantine.place_of(fault)
+    quarantine.close_rows(feed.paths, "apply", [place], closing)
+    return place
+
+
 def versions(feed: Feed) -> dict[tuple[str, str], list[str]]:
     """Return every version of every row."""
     return {(item.database, item.table): history_texts(feed, item) for item in feed.cut.mirrors}
@@ -228,6 +245,23 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(story: Story, feed: F
     assert_clean(feed)
 
 
+def test_quarantine_is_that_of_the_newest_cut_wherever_a_run_is_killed(
+    story: Story, feed: Feed
+) -> None:
+    closed_fault(feed, 1, Closing.LATER_CHANGE)
+    closed_fault(feed, 2, Closing.REMOVED)
+    with killed(before(rewinding, "publish")):
+        rewound(feed, number=story.right.number)
+    assert feed.cut.rewind is None
+    assert count_open(feed.paths).apply == 0
+    with killed(before(rewinding, "reopen_rewound")):
+        rewound(feed, number=story.right.number)
+    assert feed.cut.rewind is not None
+    feed.sync()
+    (reopened,) = (row for row in read_quarantine(feed.paths) if row["stage"] == "apply")
+    assert reopened["offset"] == 1
+
+
 @pytest.mark.slow
 def test_large_mirrors_are_taken_back(
     story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch
@@ -240,23 +274,13 @@ def test_large_mirrors_are_taken_back(
 
 def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
     """A cut that was right is gone back behind: nothing leaves the change log."""
-    fault = dict.fromkeys(quarantine.FAULT_SCHEMA.names) | {
-        "stage": "apply",
-        "topic": "d",
-        "partition": 0,
-        "offset": 1,
-        "index": 0,
-        "commit_ts": 1,
-    }
-    faults = pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA)
-    quarantine.append_faults(feed.paths, [faults], app_id="test")
-    closing = quarantine.Closing.LATER_CHANGE
-    quarantine.close_rows(feed.paths, "apply", [quarantine.place_of(fault)], closing)
+    closing = Closing.LATER_CHANGE
+    place = closed_fault(feed, 1, closing)
     assert count_open(feed.paths).apply == 0
     first = rewound(feed, tso=story.right.tso)
     assert count_open(feed.paths).apply == 1
     # A killed run closes it, and maintenance publishes a cut that lacks what that run did.
-    quarantine.close_rows(feed.paths, "apply", [quarantine.place_of(fault)], closing)
+    quarantine.close_rows(feed.paths, "apply", [place], closing)
     publish(feed.paths, first.cut.again(first.cut))
     repeated = feed.cut
     feed.sync()

@@ -15,13 +15,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.rows.bag_operations import watermarks_of
 from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
-from ticdc_assets.rows.folding import (
-    FoldedRows,
-    fold_operations,
-    never_sent,
-    thinned,
-    with_origins,
-)
+from ticdc_assets.rows.folding import FoldedRows, fold_operations, never_sent, thinned, with_origins
 from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import Inline, OnSpark
@@ -217,9 +211,7 @@ def bags(draw: st.DrawFn) -> list[dict[str, Any]]:
                 reason="unfit" if key in faulty else None,
                 identity=b"%016d" % draw(st.integers(0, 6)),
                 covered=max(-1, draw(st.integers(-8, 2))),
-                casts=draw(
-                    st.none() | st.just([{"column": "v", "ddl_ts": 3, "rows": 1}]),
-                ),
+                casts=draw(st.none() | st.just([{"column": "v", "ddl_ts": 3, "rows": 1}])),
             )
         )
     return items

@@ -62,10 +62,7 @@ def wrapped(value: bytes) -> bytes:
 
 
 def store_of(
-    folder: Path | str,
-    *,
-    raw_value: bool = False,
-    compression: Compression = Compression.NONE,
+    folder: Path | str, *, raw_value: bool = False, compression: Compression = Compression.NONE
 ) -> ClaimCheckStore:
     location = ClaimCheck(location=str(folder), raw_value=raw_value)
     return ClaimCheckStore(location, SIMPLE, compression)
@@ -215,8 +212,7 @@ def test_every_truncation_of_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "location",
-    ["relative/path", "", "nothing://x/y", "s3://user:hunter2@bucket/p?hunter2=1"],
+    "location", ["relative/path", "", "nothing://x/y", "s3://user:hunter2@bucket/p?hunter2=1"]
 )
 def test_location_that_cannot_be_opened(location: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -63,12 +63,7 @@ ROW: Line = {"op": "insert", "commit_ts": 11}
 
 def test_lines_have_every_field() -> None:
     ddl, row = lines(CREATE, insert(11))
-    assert ddl == FIRST | {
-        "type": "ddl",
-        "ddl_type": "CREATE",
-        "commit_ts": 10,
-        "sql": CREATE.sql,
-    }
+    assert ddl == FIRST | {"type": "ddl", "ddl_type": "CREATE", "commit_ts": 10, "sql": CREATE.sql}
     after = {"id": "1", "e": "x", "b": None}
     assert row == FIRST | ROW | {"offset": 1, "type": "row", "before": None, "after": after}
 

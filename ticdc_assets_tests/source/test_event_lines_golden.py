@@ -105,9 +105,7 @@ DIFFERENCES = (
 )
 """What lines lack of the truth, all of it."""
 
-STILL_VALID = {
-    ("craft/corrupt", 3, 91): "one bit of a text: the format has no checksum",
-}
+STILL_VALID = {("craft/corrupt", 3, 91): "one bit of a text: the format has no checksum"}
 """Damaged records that are still messages, and why."""
 
 

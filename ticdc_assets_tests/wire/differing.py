@@ -53,8 +53,7 @@ def differing(record: Record, wire_format: WireFormat, difference: Difference) -
             return Record(key=record.key, value=record.value and other(record.value))
         key, value = record.key or b"", record.value or b""
         return Record(
-            key=key[:8] + framed(map(other, parts(key[8:]))),
-            value=framed(map(other, parts(value))),
+            key=key[:8] + framed(map(other, parts(key[8:]))), value=framed(map(other, parts(value)))
         )
     except (msgspec.DecodeError, RecursionError):
         return record

@@ -146,8 +146,7 @@ def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, in
         # Of every third record two rows.
         sources = np.repeat(numbers, 1 + (numbers % 3 == 0))
         return SourcedRows(
-            sources=sources,
-            rows=pa.RecordBatch.from_arrays([pa.array(sources)], names=["source"]),
+            sources=sources, rows=pa.RecordBatch.from_arrays([pa.array(sources)], names=["source"])
         )
 
     joined = some(np.flatnonzero(is_own)).joined(some(np.flatnonzero(~is_own)))

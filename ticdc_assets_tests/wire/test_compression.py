@@ -228,11 +228,7 @@ def test_what_is_compressed_is_read_again(compression: Compression, content: byt
 )
 @examples(200)
 def test_damaged_bytes_are_read_or_refused(
-    compression: Compression,
-    content: bytes,
-    flips: list[tuple[int, int]],
-    cut: int,
-    tail: bytes,
+    compression: Compression, content: bytes, flips: list[tuple[int, int]], cut: int, tail: bytes
 ) -> None:
     value = bytearray(packed(compression, content))
     for place, mask in flips:

@@ -227,14 +227,17 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
     Also return which of the folders cannot be read, and why: those of other users, for example.
 
     Raises:
-        OSError: the folder itself cannot be read.
+        ConfigError: Arrow has no file system for such a folder.
+        SourceUnavailableError: the folder itself cannot be read.
     """
     filesystem, root = opened_folder(folder)
-    places = [
-        item.path
-        for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
-        if item.type is fs.FileType.Directory
-    ]
+    try:
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    except (OSError, pa.ArrowException) as error:
+        raise SourceUnavailableError(
+            f"the folder {shorten(folder)} cannot be read: {first_sentence(error)}"
+        ) from error
+    places = [item.path for item in infos if item.type is fs.FileType.Directory]
     exports: list[tuple[int, str]] = []
     unread: dict[str, str] = {}
     for place in places:

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.model.events import (
-    Checksum,
-    Image,
-    PhysicalValue,
-    RowChange,
-    ZonedTimestamp,
-)
+from ticdc_assets.model.events import Checksum, Image, PhysicalValue, RowChange, ZonedTimestamp
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values.checksums import checksum_agrees
 from ticdc_assets_tests import strategies
@@ -215,11 +209,7 @@ def agrees(event: RowChange, schema: TableSchema = SCHEMA) -> bool | None:
     ],
 )
 def test_each_side_is_compared_with_its_image(
-    before: Image | None,
-    after: Image | None,
-    current: int,
-    previous: int,
-    expected: bool | None,
+    before: Image | None, after: Image | None, current: int, previous: int, expected: bool | None
 ) -> None:
     assert agrees(change(before, after, current=current, previous=previous)) is expected
 

@@ -12,12 +12,7 @@ import pytest
 from ticdc_assets.base.errors import CastError
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import (
-    canonical_of,
-    cast_of,
-    lenient_cast_of,
-    physical_of,
-)
+from ticdc_assets.model.values import canonical_of, cast_of, lenient_cast_of, physical_of
 from ticdc_assets_tests.model.values.columns import cast_cases, column
 
 ZONE = "America/New_York"

@@ -184,11 +184,7 @@ def test_text_has_the_charset_of_column_table_or_database_in_this_order() -> Non
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        "collate=binary collate latin1_bin",
-        "charset binary charset latin1",
-    ],
+    "options", ["collate=binary collate latin1_bin", "charset binary charset latin1"]
 )
 def test_of_several_charsets_of_a_table_the_last_counts(options: str) -> None:
     schema = create(f"create table t (a char(3), b text(300)) {options}").schema

@@ -133,10 +133,7 @@ CASES: dict[str, tuple[str, str]] = {
         "hash (id) partitions 3 (partition a, partition b, partition `c d`)",
         "id: 0 = a | 2 = c d",
     ),
-    "hash with one partition": (
-        "hash (id)",
-        "id: 9 = p0",
-    ),
+    "hash with one partition": ("hash (id)", "id: 9 = p0"),
     "list": (
         f"list (id) ({listed(a='1, 2, null', b='-5, 3*2, (7)', c='true + 7')})",
         "id: 2 = a | NULL = a | -5 = b | 7 = b | 8 = c | 9 = none",
@@ -149,10 +146,7 @@ CASES: dict[str, tuple[str, str]] = {
         f"list (id) ({listed(a='1', b='default, 5')})",
         "id: 1 = a | 5 = b | 2 = b",
     ),
-    "list without a partition for NULL": (
-        f"list (id) ({listed(a='1')})",
-        "id: NULL = none",
-    ),
+    "list without a partition for NULL": (f"list (id) ({listed(a='1')})", "id: NULL = none"),
     "range columns of two": (
         "range columns (id, s) (partition p0 values less than (1, 'm'), partition p1 values less"
         " than (1, maxvalue), partition p2 values less than (5, 'a'),"

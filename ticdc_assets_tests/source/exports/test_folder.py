@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.base.errors import (
-    ConfigError,
-    InputError,
-    NotFoundError,
-    SourceUnavailableError,
-)
+from ticdc_assets.base.errors import ConfigError, InputError, NotFoundError, SourceUnavailableError
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect, dialect_of
 from ticdc_assets.source.exports.folder import read_export
 from ticdc_assets.source.exports.tables import exported_schema

@@ -197,10 +197,7 @@ def test_parquet_files_by_the_names_of_columns(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "d.t.000.parquet")
     content = (tmp_path / "d.t.000.parquet").read_bytes()
     found, lines = read(tmp_path, "d.t.000.parquet", content, CsvDialect())
-    assert found == [
-        {"b": "AP8=", "n": "7", "v": 'a"\\'},
-        {"b": None, "n": None, "v": "line\nend"},
-    ]
+    assert found == [{"b": "AP8=", "n": "7", "v": 'a"\\'}, {"b": None, "n": None, "v": "line\nend"}]
     assert lines == [1, 2]
 
 

@@ -231,7 +231,7 @@ def test_messages_of_the_official_canal_have_several_rows() -> None:
             SentColumn("id", "int(11) unsigned"),
             SentColumn("n", "decimal(10, 4)"),
             SentColumn("name", "enum('A','b''C')"),
-        ),
+        )
     )
     first = row_event(
         1600000000000 << 18,
@@ -243,9 +243,7 @@ def test_messages_of_the_official_canal_have_several_rows() -> None:
         es_only=True,
     )
     second = replace(
-        first,
-        before={"n": "18446744073709551616"},
-        after={"id": "2", "name": None, "n": "-1.50"},
+        first, before={"n": "18446744073709551616"}, after={"id": "2", "name": None, "n": "-1.50"}
     )
     assert assert_equal([value]) == [[first, second]]
     value = (OFFICIAL % ("null", "INSERT")).encode()
@@ -253,11 +251,7 @@ def test_messages_of_the_official_canal_have_several_rows() -> None:
     assert assert_equal([value]) == [inserted]
     deleted = [
         replace(
-            event,
-            op=Op.DELETE,
-            before=event.after,
-            after=None,
-            shape=replace(shape, partial=True),
+            event, op=Op.DELETE, before=event.after, after=None, shape=replace(shape, partial=True)
         )
         for event in (first, second)
     ]

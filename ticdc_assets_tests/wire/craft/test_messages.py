@@ -12,30 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
-from ticdc_assets.demo.simulator.encoders.craft import (
-    encode,
-    write_rows,
-)
-from ticdc_assets.model.events import (
-    DdlEvent,
-    Event,
-    Op,
-    RowChange,
-    Watermark,
-    ZonedTimestamp,
-)
+from ticdc_assets.demo.simulator.encoders.craft import encode, write_rows
+from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange, Watermark, ZonedTimestamp
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire import record as record_module
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.craft.layout import (
-    MAX_NAME_BYTES,
-    ColumnGroup,
-    EventKind,
-    GroupKind,
-    Header,
-)
+from ticdc_assets.wire.craft.layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
 from ticdc_assets.wire.craft.reference import decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
@@ -161,10 +145,7 @@ INSERT_EVENT = row_event(
     database="db",
     after={"id": "7", "v": "AP+A"},
     shape=RowShape(
-        columns=(
-            SentColumn("id", "int", ColumnFlag(11)),
-            SentColumn("v", "blob", ColumnFlag(65)),
-        )
+        columns=(SentColumn("id", "int", ColumnFlag(11)), SentColumn("v", "blob", ColumnFlag(65)))
     ),
 )
 

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
 from ticdc_assets.demo.simulator.encoders.go_json import quote
 from ticdc_assets.demo.simulator.encoders.open_protocol import encode
-from ticdc_assets.model.events import (
-    Bootstrap,
-    Event,
-    Op,
-    RowChange,
-    Watermark,
-    ZonedTimestamp,
-)
+from ticdc_assets.model.events import Bootstrap, Event, Op, RowChange, Watermark, ZonedTimestamp
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.column_types import TYPE_NAMES

@@ -141,10 +141,7 @@ EVENTS: dict[bytes, Event] = {
         **_CITED,
     ),
     DELETE: row_event(
-        447984114259722243,
-        build_ts_ms=1708923776484,
-        before={"age": "25", "id": "1"},
-        **_CITED,
+        447984114259722243, build_ts_ms=1708923776484, before={"age": "25", "id": "1"}, **_CITED
     ),
     WATERMARK: Watermark(watermark_ts=447984124732375041, build_ts_ms=1708923816911),
     BOOTSTRAP: Bootstrap(build_ts_ms=1708924603278, schema=USER),

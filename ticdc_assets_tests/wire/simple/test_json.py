@@ -260,11 +260,7 @@ REFUSED: list[tuple[bytes, str, str]] = [
         )
     ),
     # A path quotes what is no plain name.
-    (
-        changed(DELETE, b'"age":"25"', b'"a.b \\"c\\"":1'),
-        "wrong_type",
-        '$.old["a.b \\"c\\""]',
-    ),
+    (changed(DELETE, b'"age":"25"', b'"a.b \\"c\\"":1'), "wrong_type", '$.old["a.b \\"c\\""]'),
     # A checksum is an object of two unsigned 32-bit numbers.
     (changed(UPDATE, CHECKSUM, b"7"), "wrong_type", "$.checksum"),
     *(
@@ -284,11 +280,7 @@ REFUSED: list[tuple[bytes, str, str]] = [
         "wrong_type",
         "$.handleKeyOnly",
     ),
-    (
-        changed(UPDATE, LOCATION, b'"claimCheckLocation":1'),
-        "wrong_type",
-        "$.claimCheckLocation",
-    ),
+    (changed(UPDATE, LOCATION, b'"claimCheckLocation":1'), "wrong_type", "$.claimCheckLocation"),
     # A bad schema has its path.
     *(
         (changed(BOOTSTRAP, part, other), reason, f"$.tableSchema.{path}")
@@ -349,7 +341,4 @@ def test_a_message_is_an_object(value: bytes) -> None:
 
 def test_a_ddl_of_no_known_type_is_not_written() -> None:
     with pytest.raises(WireError):
-        encode(
-            WireFormat.SIMPLE_JSON,
-            [replace(EVENTS[DDL], ddl_type="VACUUM")],
-        )
+        encode(WireFormat.SIMPLE_JSON, [replace(EVENTS[DDL], ddl_type="VACUUM")])
