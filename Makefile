@@ -32,7 +32,7 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(VENV)/.made ## Install what runs into .venv, 1.4 GB (instant when nothing changed)
+setup: $(VENV)/.made ## Install what runs into .venv, 1.5 GB (instant when nothing changed)
 	@:
 
 .PHONY: develop

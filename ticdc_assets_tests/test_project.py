@@ -95,8 +95,8 @@ def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path) -> None:
     fake_java(tmp_path / "jdk", "11")
     python = f"PYTHON={sys.executable}"
     message = sentence(make(clone, "setup", python, JAVA_HOME=str(tmp_path / "jdk")))
-    assert message.startswith("java: Java 17 to 22 is needed, ")
-    assert "found Java 11 at" in message
+    assert message.startswith("java: Java 11 at ")
+    assert "; needed: Java 17 to 22; " in message
     assert not (clone / ".venv").exists()
 
 

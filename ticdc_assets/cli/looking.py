@@ -231,7 +231,9 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         )
     watermark = item.watermark.watermark_ts
     at = "no watermark yet" if watermark is None else f"watermark {time_with_tso(watermark)}"
-    lines.append(f"{at}; {counted(item.backlog, 'record waits', 'records wait')} in the source")
+    if source_error is None:
+        at += f"; {counted(item.backlog, 'record waits', 'records wait')} in the source"
+    lines.append(at)
     if source_error is not None:
         lines.append(f"the source could not be read: {source_error}")
     lines += [str(gap.error) for gap in item.gaps]

@@ -70,7 +70,6 @@ def _check_kafka(
 ) -> list[Check]:
     name = f"source {changefeed.name}"
     servers = source.bootstrap_servers
-    needed = f"a Kafka broker at {servers} with topic {source.topics_shown}"
     try:
         administration = Administration(source, timeout_seconds=timeout_seconds)
         topics = _topics(administration, source)
@@ -78,11 +77,11 @@ def _check_kafka(
         finding, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
             finding, fix = error.reason, error.fix or "check the broker"
-        return [Check.failed(name, finding, needed, fix)]
+        return [Check.failed(name, finding, fix=fix)]
     if not topics.there:
         others = listed(topics.others) or "no topic at all"
         finding = f"no topic {listed(topics.missing)} at {servers}, which has {others}"
-        return [Check.failed(name, finding, needed, _missing_fix(topics))]
+        return [Check.failed(name, finding, fix=_missing_fix(topics))]
     counts = Counter[str]()
     for (topic, _), span in topics.offsets.items():
         counts[topic] += span.end - span.earliest
@@ -317,7 +316,7 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
                 parts.append(f"`compression: {looks[0].compression.value}`")
             fix = f"write {' and '.join(parts)} in the configuration"
         like = looks[0] if looks else foreign_look(some) or "no format of TiCDC"
-        return Check.failed(name, f"records of topic {topic} that look like {like}", needed, fix)
+        return Check.failed(name, f"records of topic {topic} look like {like}", needed, fix)
     count = sum(map(len, by_topic.values()))
     return Check.passed(name, f"{counted(count, 'record')} checked, {stated}")
 

@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.config import HOME_VARIABLE, Settings
+from ticdc_assets.config import HOME_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.orchestration.event_log import opened_instance
 
 INSTANCE_FILE = "dagster.yaml"
@@ -32,7 +32,7 @@ def dagster_home(settings: Settings) -> Path:
     except OSError as error:
         raise PrerequisiteError(
             f"the folder of the Dagster instance, {home}, cannot be written to "
-            f"({error.strerror}); set {HOME_VARIABLE} to another folder"
+            f"({error.strerror}); set {LAKE_VARIABLE} or {HOME_VARIABLE} to another folder"
         ) from error
     return home
 

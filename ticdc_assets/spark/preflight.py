@@ -62,7 +62,7 @@ class Check:
         name: short stable name, e.g. `java`, or `source shop`.
         ok: whether the prerequisite is met.
         found: what is there.
-        needed: what must be there; empty if `found` is a whole sentence.
+        needed: what must be there; empty if `found` or `fix` says so.
         fix: what to do about it; empty when `ok`.
         vital: whether nothing can run without it; otherwise the check is advice.
     """
@@ -90,8 +90,8 @@ class Check:
         """Return the check as one sentence, the fix included when it failed."""
         if self.ok:
             return f"{self.name}: {self.found}"
-        found = f"{self.needed} is needed, found {self.found}" if self.needed else self.found
-        return f"{self.name}: {'; '.join(filter(None, (found, self.fix)))}."
+        needed = f"needed: {self.needed}" if self.needed else ""
+        return f"{self.name}: {'; '.join(filter(None, (self.found, needed, self.fix)))}."
 
 
 # --- the machine ---

@@ -288,7 +288,7 @@ def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
     assert "Error: the source of f could not be read\n" in result.stderr
     text = result.stdout
     assert "f: no published cut yet\n" in text
-    assert "f: the source could not be read: " in text
+    assert "f: no watermark yet\nf: the source could not be read: " in text
     assert "s behind (source to Kafka " in text
     assert "g: 4 rows held, quarantined 0 at decode, 0 at apply, 0 schema conflicts\n" in text
     assert "orders \\u2028 `now` :smile:" in text

@@ -208,6 +208,7 @@ def test_what_nobody_here_reads_is_named(tmp_path: Path, value: bytes, what: str
     write_capture(path, [replace(records("shop", WireFormat.SIMPLE_JSON)[0], value=value)])
     check = only_wrong(check_source(changefeed(CaptureSource(path=path))))
     assert f"look like {what}" in check.found
+    assert "; needed: records in simple-json; " in check.sentence()
     assert "hello" not in check.sentence(), "a payload"
     assert "protocol" in check.fix
 
@@ -222,6 +223,7 @@ def test_a_dead_broker_is_told_in_time() -> None:
     assert "cannot be reached" in check.found
     assert "Connection refused" in check.found
     assert f"nc -vz {HOST} {port}" in check.fix
+    assert check.sentence().startswith("source shop: the Kafka broker ")
 
 
 @pytest.mark.kafka

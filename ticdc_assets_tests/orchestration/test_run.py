@@ -49,7 +49,7 @@ def test_a_home_that_cannot_be_made_is_one_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / home))
-    with pytest.raises(PrerequisiteError, match="cannot be written to"):
+    with pytest.raises(PrerequisiteError, match="set TICDC_LAKE or DAGSTER_HOME to"):
         dagster_home(shop.settings)
 
 
