@@ -33,7 +33,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
 Place: TypeAlias = tuple[Any, ...]
-"""Topic, partition, offset and index of an event; for some faults more (`places_of_faults`)."""
+"""Topic, partition, offset and index of an event; for some faults more (`place_of_fault`)."""
 
 CLOSED_BY = "closed_by"
 
@@ -139,17 +139,18 @@ def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
     return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
 
 
-def places_of_faults(rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[Place]:
-    """Return the place of each row of the quarantine.
+def place_of_fault(row: Mapping[str, Any]) -> Place:
+    """Return the place of a fault of applying.
 
     A row that was handed over to a table has the place of no event; its table and commit ts follow
     there, so that it is not taken for another.
     """
-    faults = rows.select(_FAULT_PLACE).to_pylist() if isinstance(rows, pa.Table) else rows
-    return [
-        place_of(row) if row["partition"] >= 0 else tuple(row[name] for name in _FAULT_PLACE)
-        for row in faults
-    ]
+    return place_of(row) if row["partition"] >= 0 else tuple(row[name] for name in _FAULT_PLACE)
+
+
+def places_of_faults(rows: pa.Table) -> list[Place]:
+    """Return the place of each fault."""
+    return [place_of_fault(row) for row in rows.select(_FAULT_PLACE).to_pylist()]
 
 
 _FAULT_PLACE = [*PLACE, "database", "table", "commit_ts"]

@@ -28,6 +28,7 @@ from ticdc_assets.log.quarantine import (
     cited_names,
     close_rows,
     place_of,
+    place_of_fault,
     places_of_faults,
     read_counted,
 )
@@ -102,9 +103,7 @@ class Misfits:
             return
         batch = self._changes.batch
         with self._lock:
-            quarantined = set(
-                places_of_faults(read_counted(self._lake.paths, void_since=None))
-            )
+            quarantined = set(map(place_of_fault, read_counted(self._lake.paths, void_since=None)))
             refused: set[Place] = set()
 
             def new() -> Iterator[pa.Table]:
@@ -121,9 +120,9 @@ class Misfits:
             begin = mirror.floor_ts if mirror.parts else 0
             fixed = [
                 place
-                for row, place in zip(faults, places_of_faults(faults), strict=True)
+                for row in faults
                 if (row["partition"] < 0 or begin < row["commit_ts"] <= self._tso)
-                and place in quarantined
+                and (place := place_of_fault(row)) in quarantined
                 and place not in refused
             ]
             close_rows(self._lake.paths, "apply", fixed, Closing.REDRIVE)
