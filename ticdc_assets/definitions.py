@@ -33,8 +33,10 @@ def definitions() -> dg.Definitions:
     """
     # Dagster asks twice while it loads a location.
     with keeping("definitions"):
-        own = all_definitions(load_settings(partly=True))
+        changefeed_definitions = all_definitions(load_settings(partly=True))
     # Loading the folder needs the project file of `dg`.
     if not _HAS_MORE:
-        return own
-    return dg.Definitions.merge(own, dg.load_from_defs_folder(path_within_project=_ROOM))
+        return changefeed_definitions
+    return dg.Definitions.merge(
+        changefeed_definitions, dg.load_from_defs_folder(path_within_project=_ROOM)
+    )

@@ -88,8 +88,10 @@ def append_files(
             wanted = grown(newest, schema)
         if replaces is not None:
             replaced = replaces.items()
-            kept = [item for item in newest.files if not replaced <= partition_of(item).items()]
-            wanted = replace(wanted, files=kept)
+            other_days = [
+                item for item in newest.files if not replaced <= partition_of(item).items()
+            ]
+            wanted = replace(wanted, files=other_days)
         commit_state(
             path,
             newest,

@@ -482,11 +482,11 @@ def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]
                 item = {**item, "metadata": {_STORED: f"col-{uuid.uuid4()}"}}
             fields.append(item)
             continue
-        own = before[source]
-        metadata = dict(own["metadata"])
-        if own["type"] != item["type"]:
+        metadata_before = before[source]
+        metadata = dict(metadata_before["metadata"])
+        if metadata_before["type"] != item["type"]:
             is_widened = True
-            change = {"toType": item["type"], "fromType": own["type"]}
+            change = {"toType": item["type"], "fromType": metadata_before["type"]}
             metadata[_CHANGES] = [*metadata.get(_CHANGES, ()), change]
         fields.append({**item, "metadata": metadata})
     if is_mapped:

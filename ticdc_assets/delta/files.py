@@ -379,8 +379,8 @@ def read_bounded(
     def wanted(batch: pa.RecordBatch) -> pa.Table:
         there = dict(zip(batch.schema.names, batch.columns, strict=True))
         values = {item.name: there.get(name) for name, item in zip(stored, schema, strict=True)}
-        found = filled(schema, batch.num_rows, values)
-        return found if condition is None else found.filter(condition)
+        rows = filled(schema, batch.num_rows, values)
+        return rows if condition is None else rows.filter(condition)
 
     for repeated, numbers in groupby(groups, repeated_in):
         with open_parquet(path, footer=footer, repeated=repeated) as file:

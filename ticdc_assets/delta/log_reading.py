@@ -179,21 +179,21 @@ def existing_state(
         OSError: its store does not answer.
     """
     with _LOCK:
-        facts, known = ((), None) if is_whole else _STATES.get(table, ((), None))
+        facts, cached = ((), None) if is_whole else _STATES.get(table, ((), None))
     with _reported(table):
-        newest = None if known is None else _newest_after(table, known.version, facts)
+        newest = None if cached is None else _newest_after(table, cached.version, facts)
         target = newest if version is None else version
-        if known is None or newest is None or target is None or target < known.version:
-            found = _found(table, version)
-            newest = found.newest
+        if cached is None or newest is None or target is None or target < cached.version:
+            segment = _found(table, version)
+            newest = segment.newest
             # That of the checkpoint, or that before the first commit.
-            actions = found.checkpointed([name for name in _CHECKPOINTED if name != "remove"])
-            state = _taken(LogState(protocol={}), actions, found.first)
-            state = _advanced(table, state, found.target)
+            actions = segment.checkpointed([name for name in _CHECKPOINTED if name != "remove"])
+            state = _taken(LogState(protocol={}), actions, segment.first)
+            state = _advanced(table, state, segment.target)
         elif target > newest:
             raise _too_new(target, newest)
         else:
-            state = _advanced(table, known, target)
+            state = _advanced(table, cached, target)
     if not state.protocol or not state.metadata:
         raise BrokenTableError("its log says nothing of its schema or its protocol")
     if state.version == newest:
@@ -222,10 +222,10 @@ def removed_files(table: AnyPath) -> list[Action]:
     thousands, so a state has none. It raises the errors of `existing_state`.
     """
     with _reported(table):
-        found = _found(table, None)
-        numbers = range(found.first + 1, found.newest + 1)
+        segment = _found(table, None)
+        numbers = range(segment.first + 1, segment.newest + 1)
         commits = (item for number in numbers for item in commit_actions(table, number))
-        actions = chain(found.checkpointed(["remove"]), commits)
+        actions = chain(segment.checkpointed(["remove"]), commits)
         return [item["remove"] for item in actions if "remove" in item]
 
 
@@ -244,9 +244,9 @@ def note_commit(table: AnyPath, newest: LogState, entry: bytes) -> None:
 
 def _keep(table: AnyPath, state: LogState) -> None:
     with _LOCK:
-        kept = _STATES.pop(table, None)
-        if kept is not None and kept[1] is state:
-            _STATES[table] = kept
+        cached = _STATES.pop(table, None)
+        if cached is not None and cached[1] is state:
+            _STATES[table] = cached
             return
     facts = _facts(table, state.version)
     if facts is not None:
@@ -262,10 +262,10 @@ def _facts(table: AnyPath, version: int) -> Facts | None:
     if isinstance(path, RemotePath):
         return _listing(path.parent).get(path.name)
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _newest_after(table: AnyPath, version: int, facts: Facts) -> int | None:

@@ -40,16 +40,16 @@ def filled_batch(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> pa.
 
 
 def _columns(schema: pa.Schema, size: int, values: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = []
+    columns: list[Any] = []
     for item in schema:
         value = values.get(item.name)
         if value is None:
-            found.append(pa.nulls(size, item.type))
+            columns.append(pa.nulls(size, item.type))
         elif isinstance(value, pa.Array | pa.ChunkedArray):
-            found.append(value.cast(item.type))
+            columns.append(value.cast(item.type))
         else:
-            found.append(pa.repeat(pa.scalar(value, item.type), size))
-    return found
+            columns.append(pa.repeat(pa.scalar(value, item.type), size))
+    return columns
 
 
 def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":

@@ -98,8 +98,8 @@ def name_worker(
     if not is_whole:
         parent = os.getppid()
         process = replace(process, process=parent, started=started_at(parent) or "")
-    known = worker_of(run)
-    if known is not None and known.process == process:
+    current = worker_of(run)
+    if current is not None and current.process == process:
         return
     if is_whole and paths not in _LOCKS:
         stack = ExitStack()

@@ -148,8 +148,8 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
             if not config.folder:
                 raise TicdcError(NO_EXPORT)
             lake = steps.lake.using(ticdc_spark.spark_session)
-            found = diff(lake, config.folder, **config.meant())
-        yield judge_source(found).result(source.key)
+            difference = diff(lake, config.folder, **config.meant())
+        yield judge_source(difference).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]
 

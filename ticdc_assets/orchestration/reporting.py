@@ -169,8 +169,8 @@ class Reporter:
             return
         shown = assets_of(newest_cut(self._steps.paths), self._steps.changefeed)
         tables = set(map(_name, shown))
-        if known := [key for key in new if key[:2] in tables]:
-            yield from schema_changes(self._steps.paths, self._steps.names, known)
+        if reported := [key for key in new if key[:2] in tables]:
+            yield from schema_changes(self._steps.paths, self._steps.names, reported)
 
     def mirrors(
         self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()
@@ -252,13 +252,13 @@ def schema_changes(
     The first version of a table changes nothing, and has none. Dagster keeps its records forever,
     so defaults are shown without their values; `schema_registry` has them.
     """
-    found = [
+    reported = [
         (version, table)
         for table in read_schemas(paths, {key[:2] for key in new}, most=len(new))[0]
         for version in table.versions
         if not version.is_first and (table.database, table.table, version.version) in new
     ]
-    for version, table in sorted(found, key=lambda item: item[0].valid_from):
+    for version, table in sorted(reported, key=lambda item: item[0].valid_from):
         changes = listed(version.changes, "; ") or "nothing that is shown"
         yield dg.AssetObservation(
             asset_key=names.mirror(table.database, table.table),

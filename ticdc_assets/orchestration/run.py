@@ -314,8 +314,10 @@ def backfill_days(
     steps = steps_of(settings, settings.changefeed(changefeed))
     landed = landed_days(steps.paths)
     if not landed or not set(landed) & set(days):
-        known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
-        raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
+        landed_text = (
+            f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
+        )
+        raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {landed_text}")
     wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
     config = {"change_log": {"accept_losses": accept_losses}}
     selection = [steps.names.asset("change_log")]
@@ -347,8 +349,8 @@ def backfill_tables(
     names = set(map(table_named, tables))
     for name in names:
         require_mirror(cut, *name)
-    own = (key for key, name in MirrorAssets.of(steps).by_key.items() if name in names)
-    selection = sorted(own) or [steps.names.asset("mirrors")]
+    keys = (key for key, name in MirrorAssets.of(steps).by_key.items() if name in names)
+    selection = sorted(keys) or [steps.names.asset("mirrors")]
     config = {"mirrors": {"tables": sorted(joined_name(*name) for name in names)}}
     report = run_job(settings, changefeed, None, config, instance=instance, selection=selection)
     cut = report.applying.cut or cut

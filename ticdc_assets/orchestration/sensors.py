@@ -227,9 +227,9 @@ def _news(
 ) -> list[Any]:
     shown = shown_verdicts(instance, verdicts)
 
-    def is_news(verdict: CheckVerdict, known: Shown | None) -> bool:
-        is_old = known is None or known.at <= now.timestamp() - REPEAT_SECONDS
-        is_other = known is not None and verdict.level is not known.level
+    def is_news(verdict: CheckVerdict, shown: Shown | None) -> bool:
+        is_old = shown is None or shown.at <= now.timestamp() - REPEAT_SECONDS
+        is_other = shown is not None and verdict.level is not shown.level
         return is_other or (is_old and verdict.level is not Level.OK)
 
     return [
@@ -241,10 +241,10 @@ def _news(
 
 def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:
     """Return the progress, from a status that includes the source's offsets."""
-    known = known_partitions(steps.paths)
+    partitions = known_partitions(steps.paths)
     return SensorState(
         status=status,
-        known=frozenset((item.topic, item.partition) for item in known),
+        known=frozenset((item.topic, item.partition) for item in partitions),
         applied_batch=applied_batch(instance, steps, status.cut),
     )
 

@@ -123,8 +123,10 @@ def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, ts
         )
     oldest = statistics.oldest_change
     if oldest is None or tso < oldest:
-        known = "none" if oldest is None else moment_text(oldest, es_only=cut.es_only)
-        raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+        oldest_text = "none" if oldest is None else moment_text(oldest, es_only=cut.es_only)
+        raise NotFoundError(
+            f"nothing is kept as of {wanted}: the oldest change is at {oldest_text}"
+        )
 
 
 def incomplete(database: str, table: str, tso: int, exported: int) -> NotFoundError:
@@ -178,8 +180,8 @@ class AsOf:
             if cut.tso <= tso and cut.generation == lake.paths.generation
         ]
         # Retention may have removed it in the meantime, and older ones with it.
-        found = read_cuts(lake.paths, number=max(below)[1]) if below else []
-        self._base: Cut | None = next(iter(found), None)
+        cuts = read_cuts(lake.paths, number=max(below)[1]) if below else []
+        self._base: Cut | None = next(iter(cuts), None)
 
     @cached_property
     def plan(self) -> Plan:
@@ -238,9 +240,9 @@ class AsOf:
         exported = dict(self.plan.exported_above).get((database, table))
         if exported is not None:
             raise incomplete(database, table, self._tso, exported)
-        known = listed(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
+        mirrors = listed(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
-            f"no database {database!r}, table {table!r} as of {self._moment}; there were: {known}"
+            f"no database {database!r}, table {table!r} as of {self._moment}; there were: {mirrors}"
         )
 
     def rows(self, mirror: MirrorPlan) -> TableRows:
@@ -269,7 +271,7 @@ class AsOf:
             source, errors = folded.rows, folded.counts.errors
             hidden, rows = hidden_columns(mirror, folded), folded.counts.copies
             casts = folded.counts.casts
-        found = TableRows(
+        table_rows = TableRows(
             database=mirror.database,
             table=mirror.table,
             schema=mirror.schema,
@@ -289,7 +291,7 @@ class AsOf:
         unknown = still_unknown(
             unknown_columns(mirror, self._statistics),
             MirrorLayout(schema=mirror.schema),
-            found.stored,
+            table_rows.stored,
         )
         warnings += [item.caveat for item in unknown]
         warnings += cast_caveats(casts)
@@ -299,7 +301,7 @@ class AsOf:
         if errors:
             warnings.append(f"{errors} row changes do not fit their schema and are left out")
         return replace(
-            found,
+            table_rows,
             warnings=tuple(warnings),
             unknown=tuple(dict.fromkeys(name for item in unknown for name in item.names)),
         )
@@ -330,5 +332,5 @@ class AsOf:
             return ()
         columns = ("database", "table", "commit_ts")
         batch, tso = self._base.batch, self._base.tso
-        found = list(self._folding.rows_since(columns, batch=batch, above=tso, until=tso))
-        return tuple(late_in(pa.Table.from_batches(found))) if found else ()
+        late = list(self._folding.rows_since(columns, batch=batch, above=tso, until=tso))
+        return tuple(late_in(pa.Table.from_batches(late))) if late else ()

@@ -94,28 +94,28 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
             if as_of is None
             else views_as_of(AsOf(lake, as_of), partial(_folded, engine, Path(folder)), DUCKDB)
         )
-        known: dict[TableName, MakeSelect] = {}
-        for name, made in views:
-            known.setdefault(name, made)
+        selects: dict[TableName, MakeSelect] = {}
+        for name, make in views:
+            selects.setdefault(name, make)
         notes: dict[str, None] = {}
         with damage_told(lake.paths):
-            for name, made in _chosen(wanted, known):
-                select = made()
+            for name, make in _chosen(wanted, selects):
+                select = make()
                 _create(engine, name, select.text)
                 notes.update(dict.fromkeys(select.notes))
             engine.execute("SET lock_configuration = true")
             try:
                 with _files_read(lake.paths):
-                    found = engine.sql(text)
-                    texts = (_as_text(at, str(kind)) for at, kind in enumerate(found.types, 1))
-                    shown = found.project(", ".join(texts))
+                    relation = engine.sql(text)
+                    texts = (_as_text(at, str(kind)) for at, kind in enumerate(relation.types, 1))
+                    shown = relation.project(", ".join(texts))
                     yield QueryResult(
-                        columns=found.columns,
+                        columns=relation.columns,
                         rows=_rows(shown.to_arrow_reader(_ROWS_AT_ONCE)),
                         notes=list(notes),
                     )
             except duckdb.Error as error:
-                raise QueryError(_sentence(error, wanted, known)) from None
+                raise QueryError(_sentence(error, wanted, selects)) from None
 
 
 _OF_FILES = (duckdb.InvalidInputException, duckdb.IOException)
@@ -158,12 +158,12 @@ def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[TableName]:
         names = engine.get_table_names(text, qualified=True)
     except duckdb.Error as error:
         raise QueryError(f"not a query: {_said(error)}") from None
-    found: set[TableName] = set()
+    tables: set[TableName] = set()
     for name in names:
         parts = _NAMED.fullmatch(name)
         if parts is not None and parts[2] is not None:
-            found.add((_unquoted(parts[1]), _unquoted(parts[2])))
-    return sorted(found)
+            tables.add((_unquoted(parts[1]), _unquoted(parts[2])))
+    return sorted(tables)
 
 
 def _unquoted(part: str) -> str:
@@ -171,11 +171,11 @@ def _unquoted(part: str) -> str:
 
 
 def _chosen(
-    wanted: Sequence[TableName], known: Mapping[TableName, MakeSelect]
+    wanted: Sequence[TableName], selects: Mapping[TableName, MakeSelect]
 ) -> Iterator[tuple[TableName, MakeSelect]]:
     """Yield the tables that a query names; the engine reports unknown ones."""
     folded: dict[TableName, list[TableName]] = {}
-    for database, table in known:
+    for database, table in selects:
         folded.setdefault((database.lower(), table.lower()), []).append((database, table))
     chosen: dict[TableName, TableName] = {}
     for database, table in wanted:
@@ -196,7 +196,7 @@ def _chosen(
                     "can read one of them"
                 )
     for name in chosen.values():
-        yield name, known[name]
+        yield name, selects[name]
 
 
 def deleted_lines(
@@ -218,7 +218,7 @@ def deleted_lines(
         require_known(lake, cut, mirror, as_of)
     schema, hidden = mirror.table_schema, frozenset(mirror.hidden)
     layout = HistoryLayout(schema=schema)
-    own = [layout.deleted_at, layout.ended_by]
+    added = [layout.deleted_at, layout.ended_by]
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder,
@@ -228,10 +228,10 @@ def deleted_lines(
         ):
             source = _stored(engine, Path(folder), *mirror.history_at(lake.paths))
             text = with_deleted_sql(schema, frozenset(), source, as_of=as_of, dialect=DUCKDB)
-            found = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
-            for batch in _batches(found.to_arrow_reader(_ROWS_AT_ONCE)):
+            relation = engine.sql(text if limit is None else f"{text} LIMIT {limit}")
+            for batch in _batches(relation.to_arrow_reader(_ROWS_AT_ONCE)):
                 rows = shown_rows(batch, schema, hidden, lake.changefeed.timezone)
-                for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+                for row, ended in zip(rows, batch.select(added).to_pylist(), strict=True):
                     at, by = ended.values()
                     more = {layout.deleted_at: None if at is None else str(at), layout.ended_by: by}
                     yield orjson.dumps(row | more).decode()
@@ -277,7 +277,7 @@ def _registered(
     source = f"ticdc_rows_{uuid4().hex}"
     engine.register(source, rows)
     pairs = zip(rows.schema.names, names, strict=True)
-    shown = (f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(name)}" for own, name in pairs)
+    shown = (f"{DUCKDB.quoted(view)} AS {DUCKDB.quoted(name)}" for view, name in pairs)
     return f"(SELECT {', '.join(shown)} FROM {source})"
 
 
@@ -317,19 +317,19 @@ def _batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _sentence(
-    error: duckdb.Error, wanted: Sequence[TableName], known: Mapping[TableName, object]
+    error: duckdb.Error, wanted: Sequence[TableName], tables: Mapping[TableName, object]
 ) -> str:
     """Return what is wrong with a query; of a table that is not there, the tables that are."""
     said = _said(error)
     if not isinstance(error, duckdb.CatalogException | duckdb.BinderException):
         return said
-    there = {(database.lower(), table.lower()) for database, table in known}
+    there = {(database.lower(), table.lower()) for database, table in tables}
     missing = [name for name in wanted if (name[0].lower(), name[1].lower()) not in there]
     unknown = _UNKNOWN.search(said)
     if unknown is None:
         return said
     names = [joined_name(*name) for name in missing if unknown[1].lower() in map(str.lower, name)]
-    return no_such_table(names[0] if names else unknown[1], known)
+    return no_such_table(names[0] if names else unknown[1], tables)
 
 
 _UNKNOWN = re.compile(

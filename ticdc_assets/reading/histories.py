@@ -216,8 +216,8 @@ def row_versions(
     versions: list[dict[str, Any]] = []
     for batch in _versions_of(lake, cut, mirror, values):
         rows = shown_rows(batch, schema, mirror.hidden, timezone)
-        own = batch.select([layout.op, layout.valid_from, layout.valid_to, layout.ended_by])
-        for row, version in zip(rows, own.to_pylist(), strict=True):
+        added = batch.select([layout.op, layout.valid_from, layout.valid_to, layout.ended_by])
+        for row, version in zip(rows, added.to_pylist(), strict=True):
             op, valid_from, valid_to, ended_by = version.values()
             versions.append(
                 {

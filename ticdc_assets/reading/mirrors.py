@@ -89,11 +89,11 @@ def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
     if failure is not None:
         raise NotFoundError(failure.sentence)
     held = sum(item.rows for item in cut.held if (item.database, item.table) == (database, table))
-    known = listed(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
+    mirrors = listed(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
     waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
     raise NotFoundError(
         f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
-        f"mirrors: {known}"
+        f"mirrors: {mirrors}"
     )
 
 
@@ -302,12 +302,12 @@ def read_mirror(
     """
     settings = settings or load_settings()
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
-    found, notes = table_at(lake, database, table, as_of)
+    table_rows, notes = table_at(lake, database, table, as_of)
     for text in notes:
         warnings.warn(text, MirrorCaveatWarning, stacklevel=2)
     if engine == "spark":
-        return found.frame.select(*map(quoted, found.shown))
-    return found.stored().table_here().select(found.shown)
+        return table_rows.frame.select(*map(quoted, table_rows.shown))
+    return table_rows.stored().table_here().select(table_rows.shown)
 
 
 def iterate_rows(
@@ -333,11 +333,11 @@ def iterate_rows(
             types = {name: stored.schema.field(name).type for name in key}
             order = [(name, "ascending") for name in key if not pa.types.is_nested(types[name])]
             batches = _first(stored, order, few).to_batches() if order else stored.read()
-            found = islice(chain.from_iterable(map(texts, batches)), few)
+            lines = islice(chain.from_iterable(map(texts, batches)), few)
         else:
             rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
-            found = _text_lines(rows if limit is None else rows.limit(limit), texts)
-        for text in found:
+            lines = _text_lines(rows if limit is None else rows.limit(limit), texts)
+        for text in lines:
             yield table.database, table.table, text
 
 

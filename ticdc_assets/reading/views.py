@@ -146,8 +146,8 @@ def views_of(
         return Select(text, notes_of(cut, mirror))
 
     for mirror in cut.mirrors:
-        own = partial(rows, mirror, MirrorLayout, *mirror.at(paths))
-        yield (mirror.database, mirror.table), own
+        current = partial(rows, mirror, MirrorLayout, *mirror.at(paths))
+        yield (mirror.database, mirror.table), current
     # A table may have the name of another one's history; the table comes first.
     for mirror in cut.mirrors:
         if mirror.history_version is not None:
@@ -165,9 +165,9 @@ def views_as_of(
     """
 
     def rows(database: str, table: str) -> Select:
-        found = moment.table(database, table)
-        shown = ", ".join(map(dialect.quoted, found.shown))
-        return Select(f"SELECT {shown} FROM {relation(found)}", found.notes)
+        table_rows = moment.table(database, table)
+        shown = ", ".join(map(dialect.quoted, table_rows.shown))
+        return Select(f"SELECT {shown} FROM {relation(table_rows)}", table_rows.notes)
 
     exported = (name for name, _ in moment.plan.exported_above)
     for name in dict.fromkeys((*moment.names, *exported)):
@@ -202,12 +202,12 @@ def create_views(
     place = _Place(spark, catalog, changefeed)
     created: dict[TableName, TableName] = {}
     refused: list[RefusedView] = []
-    for (database, name), made in views_of(paths, cut, relation_of):
+    for (database, name), make in views_of(paths, cut, relation_of):
         key = (prefix.lower() + database.lower(), name.lower())
         if key in created:
             reason = f"{'.'.join(created[key])} has the same name except for case"
         else:
-            reason = place.create(prefix + database, name, made().text)
+            reason = place.create(prefix + database, name, make().text)
         if reason is None:
             created[key] = (database, name)
         else:
@@ -338,16 +338,16 @@ def _failure(error: PySparkException | Py4JJavaError) -> str:
     return _sentence(thrown.getMessage() or thrown.toString())
 
 
-def no_such_table(name: str, known: Iterable[tuple[str, str]]) -> str:
+def no_such_table(name: str, names: Iterable[tuple[str, str]]) -> str:
     """Return that a query names a table that is not there, and the tables that are.
 
     Args:
         name: the table, as the query spells it.
-        known: (database, table) of each table of the query's moment; histories are not listed.
+        names: (database, table) of each table of the query's moment; histories are not listed.
     """
     tables = [
         joined_name(database, table)
-        for database, table in known
+        for database, table in names
         if not table.endswith((HISTORY, WITH_DELETED))
     ]
     return f"no table {name}; the tables are: {listed(tables) or 'none'}"
@@ -385,14 +385,14 @@ def query(lake: Lake, text: str, *, as_of: int | None = None) -> Iterator[QueryR
             if as_of is None
             else views_as_of(AsOf(lake, as_of), partial(_written, folder))
         )
-        selects = {(name[0].lower(), name[1].lower()): (name, made) for name, made in views}
+        selects = {(name[0].lower(), name[1].lower()): (name, make) for name, make in views}
         try:
-            made = [key for key in selects if _is_named(key, names)]
-            for key in made:
+            viewed = [key for key in selects if _is_named(key, names)]
+            for key in viewed:
                 _make(place, *selects.pop(key))
             # Spark runs the query when its rows are read.
             with damage_told(lake.paths):
-                frame = _analysed(session, place, text, selects, [*selects, *made])
+                frame = _analysed(session, place, text, selects, [*selects, *viewed])
                 yield QueryResult(
                     columns=frame.columns, rows=_text_rows(frame), notes=list(place.notes)
                 )
@@ -415,7 +415,7 @@ def _analysed(
     place: _Place,
     text: str,
     selects: dict[TableName, tuple[TableName, MakeSelect]],
-    known: list[TableName],
+    tables: list[TableName],
 ) -> DataFrame:
     """Return the query's result, once every table it names has its view."""
     while True:
@@ -433,7 +433,7 @@ def _analysed(
                     _make(place, *selects.pop((database, table)))
                     break
             else:
-                raise QueryError(no_such_table(relation.replace("`", ""), sorted(known))) from None
+                raise QueryError(no_such_table(relation.replace("`", ""), sorted(tables))) from None
 
 
 def _is_named(key: tuple[str, str], names: list[str]) -> bool:
@@ -441,8 +441,8 @@ def _is_named(key: tuple[str, str], names: list[str]) -> bool:
     return any(name == "[" + place or name.endswith(", " + place) for name in names)
 
 
-def _make(place: _Place, name: TableName, made: MakeSelect) -> None:
-    select = made()
+def _make(place: _Place, name: TableName, make: MakeSelect) -> None:
+    select = make()
     reason = place.create(*name, select.text)
     if reason is not None:
         raise QueryError(f"{'.'.join(name)}: {reason}")

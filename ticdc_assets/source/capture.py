@@ -206,18 +206,18 @@ class CaptureReader(Iterator[CaptureRecord]):
                 self._offsets.take(place, self.path, self.line)
                 if not self._wanted(place.topic, place.partition, place.offset):
                     return None
-            found = _LINES.decode(line)
+            line_record = _LINES.decode(line)
             if self._wanted is None:
-                self._offsets.take(found, self.path, self.line)
+                self._offsets.take(line_record, self.path, self.line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._error("the object of a record", f"{len(line)} bytes ({error})") from error
         return CaptureRecord(
-            topic=found.topic,
-            partition=found.partition,
-            offset=found.offset,
-            timestamp_ms=found.timestamp,
-            key=found.key,
-            value=found.value,
+            topic=line_record.topic,
+            partition=line_record.partition,
+            offset=line_record.offset,
+            timestamp_ms=line_record.timestamp,
+            key=line_record.key,
+            value=line_record.value,
         )
 
     def _chunks(self) -> Iterator[bytes]:

@@ -129,12 +129,12 @@ class ClaimCheckStore:
     def _content(self, name: str) -> bytes:
         path = f"{self._folder}/{name}"
         try:
-            found = self._filesystem.get_file_info(path)
-            if found.type is fs.FileType.NotFound:
+            file = self._filesystem.get_file_info(path)
+            if file.type is fs.FileType.NotFound:
                 raise _missing(name)
             # Other kinds of files could block, like a pipe.
-            if found.type is not fs.FileType.File:
-                raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
+            if file.type is not fs.FileType.File:
+                raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {file.type.name}")
             # A link out of the folder could make any file readable.
             if isinstance(self._filesystem, fs.LocalFileSystem) and not (
                 Path(path).resolve().is_relative_to(Path(self._folder or "/").resolve())
@@ -237,9 +237,9 @@ def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str
         raise _invalid("exactly one row", f"{len(events)} events: {kinds}")
     if event.handle_key_only or event.claim_check_location is not None:
         raise _invalid("the whole row", "a row cut to its handle key")
-    found = (event.commit_ts, event.database, event.table)
-    if found != change:
-        raise _invalid(f"the row of {shorten(change)}", shorten(found))
+    cited = (event.commit_ts, event.database, event.table)
+    if cited != change:
+        raise _invalid(f"the row of {shorten(change)}", shorten(cited))
     return event
 
 
@@ -256,11 +256,11 @@ _FILES: Final = msgspec.json.Decoder(_File)
 def _record_of(content: bytes) -> Record:
     """Return the record in a file that is not raw."""
     try:
-        found = _FILES.decode(content)
+        message = _FILES.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         expected = "an object with key and value, each base64 or null,"
         raise WireError("invalid_file", "$", expected, shorten(str(error), 120)) from error
-    return Record(key=found.key, value=found.value)
+    return Record(key=message.key, value=message.value)
 
 
 def _is_refusal(error: OSError) -> bool:

@@ -200,12 +200,12 @@ class _Printer:
         for side, image in (("before", row.before), ("after", row.after)):
             if image is not None:
                 zone = self._format.timezone or _zone_of(image)
-                known = (id(schema), zone)
-                if known not in self._readers:
+                key = (id(schema), zone)
+                if key not in self._readers:
                     if len(self._readers) >= _MOST_SCHEMAS:
                         self._readers.clear()
-                    self._readers[known] = SchemaReader(schema, zone)
-                shown[side], _ = self._readers[known].read(image, side, row.shape)
+                    self._readers[key] = SchemaReader(schema, zone)
+                shown[side], _ = self._readers[key].read(image, side, row.shape)
         return shown
 
 

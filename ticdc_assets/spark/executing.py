@@ -112,7 +112,11 @@ class Inline:
         rows: dict[int, list[pa.RecordBatch]] = {}
         for bucket, batch in step(parts):
             rows.setdefault(bucket, []).append(batch)
-        return [result for bucket, own in rows.items() for result in function(bucket, iter(own))]
+        return [
+            result
+            for bucket, bucket_rows in rows.items()
+            for result in function(bucket, iter(bucket_rows))
+        ]
 
 
 def _reduced_in_files(rows: Iterable[tuple[int, pa.RecordBatch]], function: Reducing[R]) -> list[R]:
@@ -189,14 +193,14 @@ class OnSpark:
 
         def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # A partition has the rows of one bucket, or is empty.
-            for bucket, own in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
-                batches_of = (batch for _, blob in own for batch in _unpacked(blob))
+            for bucket, bucket_rows in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
+                batches_of = (batch for _, blob in bucket_rows for batch in _unpacked(blob))
                 yield from _packed(bucket, partial(function, bucket, batches_of))
             settle()
 
         sorted_rows = self._tasks(parts, tasks).mapInArrow(sorted_out, _RESULT)
-        own = sorted_rows.repartitionById(buckets, "number")
-        return self._results(own.mapInArrow(reduced, _RESULT))
+        bucket_rows = sorted_rows.repartitionById(buckets, "number")
+        return self._results(bucket_rows.mapInArrow(reduced, _RESULT))
 
     def _tasks(self, parts: Sequence[P], tasks: int) -> "DataFrame":
         """Return the parts as rows, one for each task, each in its own partition."""

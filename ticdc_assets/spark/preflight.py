@@ -147,12 +147,12 @@ def supported_pythons() -> tuple[int, int]:
 def check_python(version: tuple[int, int] | None = None) -> Check:
     """Check the version of the running Python, or of the given one."""
     major, minor = version or sys.version_info[:2]
-    found = f"Python {major}.{minor} at {sys.executable}"
+    python = f"Python {major}.{minor} at {sys.executable}"
     oldest, newest = supported_pythons()
     if (3, oldest) <= (major, minor) <= (3, newest):
-        return Check.passed("python", found)
+        return Check.passed("python", python)
     fix = f"install Python 3.{newest} and run `make clean setup`"
-    return Check.failed("python", found, f"Python 3.{oldest} to 3.{newest}", fix)
+    return Check.failed("python", python, f"Python 3.{oldest} to 3.{newest}", fix)
 
 
 def check_pyspark() -> Check:
@@ -163,12 +163,12 @@ def check_pyspark() -> Check:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             installed[name] = "missing"
-    found = ", ".join(f"{name} {version}" for name, version in installed.items())
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
     if all(installed[name].startswith(version) for name, version in _EXPECTED.items()):
-        return Check.passed("pyspark", found)
+        return Check.passed("pyspark", versions)
     needed = " and ".join(f"{name} {version}*" for name, version in _EXPECTED.items())
     fix = "run `make setup`, or install the versions that pyproject.toml pins"
-    return Check.failed("pyspark", found, needed, fix)
+    return Check.failed("pyspark", versions, needed, fix)
 
 
 _EXPECTED: Mapping[str, str] = {"pyspark": "4.1.", "delta-spark": "4.4."}
@@ -183,8 +183,8 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
         fix = "make the Maven repository reachable and run this again"
         return Check.failed("jars", str(error), needed, fix)
     folders = dict.fromkeys(str(jar.parent) for jar in jars)
-    found = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
-    return Check.passed("jars", found)
+    jars_text = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
+    return Check.passed("jars", jars_text)
 
 
 # --- the settings ---
@@ -199,8 +199,8 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
         load_settings,
     )
 
-    def wrong(found: str, fix: str = "") -> "tuple[Check, None]":
-        return Check.failed("configuration", found, "", fix), None
+    def wrong(finding: str, fix: str = "") -> "tuple[Check, None]":
+        return Check.failed("configuration", finding, "", fix), None
 
     another = f"set {CHANGEFEEDS_VARIABLE} to another file"
     try:
@@ -219,8 +219,8 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
             "and run this again (`ticdc-assets sample` writes a small example to try)",
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
-    found = f"{settings.path} with {names or 'no changefeed'}"
-    return Check.passed("configuration", found), settings
+    read = f"{settings.path} with {names or 'no changefeed'}"
+    return Check.passed("configuration", read), settings
 
 
 def check_lake(lake: Path) -> Check:

@@ -102,8 +102,9 @@ def dialect_of(options: Mapping[str, str]) -> CsvDialect:
         elif name == "csv-output-dialect" and value in OUTPUT_DIALECTS:
             values["binary"] = OUTPUT_DIALECTS[value]
         else:
-            known = ", ".join([*_OPTIONS, *_FLAGS, "csv-output-dialect"])
+            option_names = ", ".join([*_OPTIONS, *_FLAGS, "csv-output-dialect"])
             raise ConfigError(
-                f"{name}={value} is not an option of CSV files; Dumpling's options are {known}"
+                f"{name}={value} is not an option of CSV files; Dumpling's options are "
+                f"{option_names}"
             )
     return CsvDialect(**values)

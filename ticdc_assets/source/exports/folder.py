@@ -146,11 +146,13 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
 def _export_of(folder: str, tso: int | None) -> Export:
     filesystem, root = opened_folder(folder)
     try:
-        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+        listing = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(f"there is no folder {shorten(folder)}") from error
     infos = {
-        info.path[len(root) :].lstrip("/"): info for info in found if info.type is fs.FileType.File
+        info.path[len(root) :].lstrip("/"): info
+        for info in listing
+        if info.type is fs.FileType.File
     }
     tso = _tso_of(filesystem, root, infos, tso)
     if not 0 < tso <= MAX_TSO:
@@ -330,8 +332,8 @@ def _tso_of(
     if "metadata" in infos:
         with filesystem.open_input_stream(f"{root}/metadata", compression=None) as stream:
             text = bytes(stream.read(1 << 20)).decode("utf-8", "replace")
-    found = _POS.search(text)
-    tso = 0 if found is None else int(found[1])
+    match = _POS.search(text)
+    tso = 0 if match is None else int(match[1])
     if given is not None:
         if OLDEST_TSO <= tso <= MAX_TSO and tso != given:
             raise ConfigError(
@@ -346,7 +348,7 @@ def _tso_of(
         )
     if "Finished dump at" not in text:
         raise ConfigError("the file `metadata` does not say `Finished dump at`: export again")
-    if found is None:
+    if match is None:
         # Dumpling writes the time there if its `--snapshot` was a time.
         raise ConfigError(
             "the file `metadata` has no `Pos` with the TSO of the export: give the TSO with --tso"

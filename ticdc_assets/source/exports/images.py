@@ -114,8 +114,8 @@ class ImageMaker:
             expected = "a schema file, or names of columns (--complete-insert, no --no-header)"
             return _refused(len(rows), "unnamed_columns", expected, "neither")
         # A file without names has the columns that Dumpling writes with or without its option.
-        found = [self._made(rows, format, names) for names in self._lacking.usual]
-        return min(found, key=lambda images: images.errors)
+        attempts = [self._made(rows, format, names) for names in self._lacking.usual]
+        return min(attempts, key=lambda images: images.errors)
 
     def _made(self, rows: "pa.Array[Any]", format: str, names: Sequence[str]) -> ExportImages:
         size = len(rows)
@@ -123,18 +123,18 @@ class ImageMaker:
         if unknown or len({name.lower() for name in names}) < len(names):
             expected = "columns of the table, each once"
             return _refused(size, "unknown_column", expected, shorten(names))
-        known = [self._columns[name.lower()] for name in names]
+        columns = [self._columns[name.lower()] for name in names]
         dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
-        fields = fields_of(rows, len(known), format, dialect)
+        fields = fields_of(rows, len(columns), format, dialect)
         faults = Faults(size)
         for code in np.unique(fields.faults).tolist():
             if code != loops.GOOD:
                 where = np.flatnonzero(fields.faults == code)
-                faults.add(where, "invalid_row", None, f"{len(known)} fields", FAULTS[code])
+                faults.add(where, "invalid_row", None, f"{len(columns)} fields", FAULTS[code])
         texts: list[Any] = []
         binary = dialect.binary if format == "csv" else BinaryText.RAW
         spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
-        for number, column in enumerate(known):
+        for number, column in enumerate(columns):
             values, is_hex = fields.values(number)
             if format == "csv" and not dialect.quote and not column.nullable:
                 # Without quotes, NULL and the same text are written alike.
@@ -156,8 +156,8 @@ class ImageMaker:
             pa.scalar(part.encode(), pa.large_binary()) if isinstance(part, str) else part
             for part in ("{", *texts, "}", "")
         ]
-        images = pc.binary_join_element_wise(*parts) if known else pa.array([b"{}"] * size)
-        images, shapes = self._lacking.completed(_texts(images, faults), known, faults)
+        images = pc.binary_join_element_wise(*parts) if columns else pa.array([b"{}"] * size)
+        images, shapes = self._lacking.completed(_texts(images, faults), columns, faults)
         return faults.images(images, shapes)
 
 
@@ -286,22 +286,22 @@ def _spelled(
         spell = lambda raw: b"%d" % int(raw)  # noqa: E731
     if kind in (Kind.ENUM, Kind.SET):
         binary = BinaryText.RAW
-    found = pa.nulls(len(values), pa.large_binary())
+    spelled = pa.nulls(len(values), pa.large_binary())
     # The same bytes may mean two things; repeated ones are spelled once.
     for form, rows in ((BinaryText.HEX, is_hex), (binary, ~is_hex)):
         if not rows.any():
             continue
         encoded = pc.if_else(pa.array(rows), values, None).dictionary_encode()
-        known: list[bytes | None] = []
+        texts: list[bytes | None] = []
         for text in encoded.dictionary.to_pylist():
             try:
-                known.append(spell(_READERS[form](text)))
+                texts.append(spell(_READERS[form](text)))
             except (KeyError, ValueError):
-                known.append(None)
-                where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
+                texts.append(None)
+                where = pc.equal(encoded.indices, len(texts) - 1).fill_null(False)
                 faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
-        found = pc.coalesce(found, pa.array(known, pa.large_binary()).take(encoded.indices))
-    return found
+        spelled = pc.coalesce(spelled, pa.array(texts, pa.large_binary()).take(encoded.indices))
+    return spelled
 
 
 _READERS: Final[Mapping[BinaryText, Callable[[bytes], bytes]]] = {
@@ -403,11 +403,11 @@ class _LackingColumns:
         lacking = [item for item in self._stored if item.name not in there]
         if not lacking:
             return images, pa.nulls(len(images), pa.string())
-        made = images.to_pylist()
-        left: list[frozenset[str] | None] = [None] * len(made)
+        texts = images.to_pylist()
+        left: list[frozenset[str] | None] = [None] * len(texts)
         complete = self._completion(known, lacking)
         for row in np.flatnonzero(faults.good).tolist():
-            made[row], left[row] = complete(made[row])
+            texts[row], left[row] = complete(texts[row])
         key = set(self._schema.handle_key)
         for name in self._schema.handle_key:
             rows = [row for row, names in enumerate(left) if names and name in names]
@@ -416,10 +416,10 @@ class _LackingColumns:
                 faults.add(np.array(rows), "unknown_key", name, expected, got)
         for row, names in enumerate(left):
             if names and not key.isdisjoint(names):
-                made[row] = left[row] = None
+                texts[row] = left[row] = None
         shape_of = lru_cache(maxsize=None)(self._shape)
         shapes = [None if not names else shape_of(names) for names in left]
-        return pa.array(made, pa.string()), pa.array(shapes, pa.string())
+        return pa.array(texts, pa.string()), pa.array(shapes, pa.string())
 
     def _completion(
         self, known: Sequence[ColumnSchema], lacking: Sequence[ColumnSchema]
@@ -442,9 +442,11 @@ class _LackingColumns:
                 except ImageError:
                     # Reading the image will report it.
                     return text, every
-            found = self._generated.complete(row, every | virtual)
+            completed = self._generated.complete(row, every | virtual)
             added = {
-                name: convert(found[name]) for name, convert in physical.items() if name in found
+                name: convert(completed[name])
+                for name, convert in physical.items()
+                if name in completed
             }
             if added:
                 more = image_to_json(added)

@@ -65,8 +65,8 @@ def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSc
         columns=(),
         indexes=(),
     )
-    made = schema_after(statement, new, defaults=defaults, timezone=timezone)
-    return ExportedSchema(schema=made.schema, sql=sql, notes=made.notes)
+    schema = schema_after(statement, new, defaults=defaults, timezone=timezone)
+    return ExportedSchema(schema=schema.schema, sql=sql, notes=schema.notes)
 
 
 def _table_id(database: str, table: str) -> int:

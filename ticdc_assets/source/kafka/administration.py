@@ -144,13 +144,13 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer, or has none of the topics.
         """
-        found = sorted(filter(source.takes, self.topic_names()))
-        if not found:
+        topics = sorted(filter(source.takes, self.topic_names()))
+        if not topics:
             what = f"none of the topics {', '.join(map(repr, source.named))}"
             if len(source.topics) == 1 and not source.patterns:
                 what = f"no topic {source.topics[0]!r}"
             raise TopicMissingError(f"the Kafka broker {self._servers} has {what}", _TOPIC_FIX)
-        return found
+        return topics
 
     def offsets_at(
         self,
@@ -172,11 +172,11 @@ class Administration:
         )
         described: dict[str, Topic] = {}
         for name in names:
-            found = self._answer(futures[name], topic=name)
-            identifier = _NO_TOPIC_ID if found.topic_id is None else str(found.topic_id)
+            description = self._answer(futures[name], topic=name)
+            identifier = _NO_TOPIC_ID if description.topic_id is None else str(description.topic_id)
             described[name] = Topic(
                 topic_id=None if identifier == _NO_TOPIC_ID else identifier,
-                partitions=tuple(sorted(partition.id for partition in found.partitions)),
+                partitions=tuple(sorted(partition.id for partition in description.partitions)),
             )
         return described
 
@@ -258,7 +258,7 @@ class Administration:
             futures = self._client.list_offsets(
                 wanted, isolation_level=self._isolation, request_timeout=self._timeout
             )
-            found: dict[tuple[str, int], int] = {}
+            offsets: dict[tuple[str, int], int] = {}
             try:
                 for place, future in futures.items():
                     topic, partition = place.topic, place.partition
@@ -266,7 +266,7 @@ class Administration:
                     # So the client reports that the leader did not answer in time.
                     if offset == OFFSET_INVALID:
                         raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
-                    found[topic, partition] = offset
+                    offsets[topic, partition] = offset
             except _NoLeaderError:
                 # This happens briefly after a topic was created, and while leaders move.
                 if time.monotonic() > deadline:
@@ -275,7 +275,7 @@ class Administration:
                 # The client sends requests to the leaders that it knows; this finds the new ones.
                 self.topic_names()
             else:
-                return found
+                return offsets
 
     def _answer(
         self,

@@ -111,9 +111,9 @@ class Trouble:
         that a broker closed a connection; the rest is for debugging.
         """
         _LOGGER.debug(message, *arguments)
-        found = _CLOSED.search(message % arguments if arguments else message)
-        if found is not None:
-            self._reason = found[1]
+        closed = _CLOSED.search(message % arguments if arguments else message)
+        if closed is not None:
+            self._reason = closed[1]
 
     def verdict(self) -> SourceUnavailableError | None:
         """Return the error to give up with; None while an answer may still come."""
@@ -219,17 +219,17 @@ def _certificate_fault(source: KafkaSource, reason: str) -> str:
     named = re.search(r"://([^/\s]+):(\d+)", reason)
     if named is None:
         return ""
-    own = {
+    files = {
         name: source.options[key].value
         for key, name in (("ssl.ca.pem", "cadata"), ("ssl.ca.location", "cafile"))
         if key in source.options and source.options[key].value != "probe"
     }
     try:
         context = ssl.create_default_context()
-        if own:
+        if files:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             # The file counts if both are given.
-            name, value = own.popitem()
+            name, value = files.popitem()
             context.load_verify_locations(**{name: value})
         host = named[1].strip("[]")
         with (

@@ -218,7 +218,7 @@ def fetch(
                     f"sent nothing for {timeout_seconds:g} s while records of {named} were "
                     "outstanding"
                 )
-            found: list[Message] = []
+            fetched: list[Message] = []
             for message in messages:
                 key = _coordinates(message)
                 span = left.get(key)
@@ -228,7 +228,7 @@ def fetch(
                 if error is None:
                     offset = _offset(message)
                     if offset < span.end:
-                        found.append(message)
+                        fetched.append(message)
                     following[key] = min(span.end, offset + 1)
                     ended = offset >= span.end - 1
                 else:
@@ -241,8 +241,8 @@ def fetch(
                 if ended:
                     del left[key]
                     consumer.incremental_unassign([TopicPartition(*key)])
-            if found:
-                yield found
+            if fetched:
+                yield fetched
     finally:
         consumer.close()
 
