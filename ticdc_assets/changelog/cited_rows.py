@@ -94,6 +94,11 @@ def attach_groups(
         max_ts = min(group.max_ts, cut_ts)
         lying_in = lying.get(id(group), [])
         schema = history.at(group.database, group.table, group.schema_version)
+        if schema is None and group.table_id is not None:
+            of_id = {item.mirror_id for item in lying_in if group.table_id in item.ids}
+            if of_id:
+                lying_in = [item for item in lying_in if item.mirror_id in of_id]
+                schema = history.identified(group.table_id, group.schema_version)
         if schema is None:
             unknown.append((group, lying_in))
             continue

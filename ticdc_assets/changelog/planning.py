@@ -202,7 +202,12 @@ class _Builder:
         """Return the schema that the group cites, or that it proves, or None."""
         if group.schema_version is None:
             return self._history.observed(group.database, group.table, group.min_ts)
-        return self._history.at(group.database, group.table, group.schema_version)
+        schema = self._history.at(group.database, group.table, group.schema_version)
+        if schema is not None or group.table_id is None or self._identified(group.table_id):
+            return schema
+        # No message says that a table that is known took the cited name.
+        schema = self._history.identified(group.table_id, group.schema_version)
+        return schema and replace(schema, database=group.database, table=group.table)
 
     # DDL --------------------------------------------------------------------------------------
 
@@ -546,12 +551,17 @@ class _Builder:
 
         A recreated or restored cluster gives the ids again, to other tables.
         """
-        with_id = (
-            lineage
-            for lineage in self._names.values()
-            if lineage.has_id and lineage.table_id == schema.table_id
+        return self._named(schema.name) or self._identified(schema.table_id)
+
+    def _identified(self, table_id: int) -> Lineage | None:
+        return next(
+            (
+                lineage
+                for lineage in self._names.values()
+                if lineage.has_id and lineage.table_id == table_id
+            ),
+            None,
         )
-        return self._named(schema.name) or next(with_id, None)
 
     def _named(self, name: TableName) -> Lineage | None:
         return self._names.get(folded(name))

@@ -277,6 +277,8 @@ class SchemaHistory:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
         # A key of each version by its name without case.
         self._spellings: dict[SchemaKey, SchemaKey] = {}
+        # A key of each version by the id of its table.
+        self._identified: dict[tuple[int, int], SchemaKey] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str, int], RegisteredDdl] = {}
         self._in_order: list[RegisteredDdl] = []
@@ -341,6 +343,11 @@ class SchemaHistory:
         self._versions[version.key] = version
         key = (*folded(version.schema.name), version.key[2])
         self._spellings[key] = min(version.key, self._spellings.get(key, version.key))
+        if version.schema.has_id:
+            identity = (version.schema.table_id, version.key[2])
+            self._identified[identity] = min(
+                version.key, self._identified.get(identity, version.key)
+            )
 
     def at(self, database: str, table: str, version: int) -> TableSchema | None:
         """Return the schema of (database, table, version), or None: such rows are held.
@@ -352,6 +359,15 @@ class SchemaHistory:
             key = self._spellings.get((*folded((database, table)), version))
             entry = None if key is None else self._versions[key]
         return entry.schema if entry else None
+
+    def identified(self, table_id: int, version: int) -> TableSchema | None:
+        """Return the schema of this version of the table with this id, under any name, or None.
+
+        After a RENAME to another database TiCDC goes on sending bootstraps with the database before
+        it (`update` in pkg/sink/codec/bootstraper.go): rows cite a name that none of them has.
+        """
+        key = self._identified.get((table_id, version))
+        return None if key is None else self._versions[key].schema
 
     def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""

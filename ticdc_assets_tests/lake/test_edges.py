@@ -19,6 +19,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.model.events import Bootstrap
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
@@ -29,6 +30,8 @@ from ticdc_assets_tests.demo.simulator.builders import (
     upstream_of,
     wide_upstream,
 )
+from ticdc_assets_tests.demo.simulator.variants import Variant, each_format
+from ticdc_assets_tests.golden import events_of
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.repair.test_retention import an_insert
 
@@ -224,6 +227,35 @@ def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
     }
     assert read_quarantine(feed.paths) == []
     assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@each_format("simple-json", "simple-avro")
+def test_bootstraps_with_the_database_before_a_rename_are_the_tables(
+    spark: SparkSession, tmp_path: Path, variant: Variant
+) -> None:
+    """TiCDC goes on sending them, and nothing of before the RENAME was landed."""
+    upstream = small_upstream()
+    upstream.create_database("e")
+    changefeed = variant.changefeed(upstream, partitions=1)
+    bootstraps = [
+        record
+        for record in changefeed.tick()
+        if any(
+            isinstance(event, Bootstrap) for _, event in events_of([record], variant.wire_format)
+        )
+    ]
+    upstream.rename_table(("d", "t"), ("e", "t"))
+    list(changefeed.tick())
+    with upstream.transaction() as transaction:
+        key = transaction.insert(("e", "t"), {"id": "-1", "v": "since", "n": "1"})
+    records = [*bootstraps, *changefeed.tick()]
+    feed = Feed.of(spark, tmp_path, wire_format=variant.wire_format)
+    feed.write(replace(record, offset=number) for number, record in enumerate(records))
+    feed.sync()
+    assert feed.cut.held == ()
+    assert feed.rows() == truth_rows({("e", "t"): {key: upstream.rows(("e", "t"))[key]}})
+    # The table of the name before is another one.
+    assert [mirror.database for mirror in feed.cut.mirrors] == ["e"]
 
 
 def test_rows_wait_for_their_schema_and_take_their_place(

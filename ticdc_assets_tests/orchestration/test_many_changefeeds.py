@@ -157,7 +157,7 @@ def test_a_changefeed_that_is_taken_out_loses_nothing(shop: SmallShop, tmp_path:
         told = CliRunner().invoke(main, ["doctor"], env=file.env).stdout
         (note,) = [line for line in told.splitlines() if " changefeeds in the lake: " in line]
         assert note.startswith("warn")
-        assert "found shop, which " in note
+        assert ": shop, which " in note
         assert require_cut(paths) == before
 
         shop.insert(ODD, 2)

@@ -175,7 +175,8 @@ class StandInChangefeed:
         batch = Batch()
         for table in self._described.values():
             schema, sent = table.schema, table.sent
-            is_renamed = (schema.database, schema.table) != (sent.database, sent.table)
+            # TiCDC does not notice that only the database is another one.
+            is_renamed = schema.table != sent.table
             is_new = schema.version != sent.version and self._form.is_undescribed(schema)
             if is_renamed or is_new:
                 table.sent = schema
