@@ -241,7 +241,7 @@ def test_cuts_of_a_day_that_is_corrected_stay_right(spark: SparkSession, tmp_pat
     assert verify(feed.lake).equal
     feed.follow(changefeed)
     assert feed.cut.late == 0
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +417,6 @@ def test_no_schema_is_truncated_that_is_registered_again(
     assert (done.changes, len(done.notes)) == (0, 1)
     assert "its schemas were not registered yet" in done.notes[0]
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert retain(feed.lake, now=BEGAN).changes
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)

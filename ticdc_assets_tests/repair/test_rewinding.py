@@ -329,4 +329,4 @@ def test_what_a_re_drive_accepted_stays_accepted(
     assert decoded_again()
     assert_clean(feed)
     assert redecode_ahead(feed.lake)[0].equal
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)

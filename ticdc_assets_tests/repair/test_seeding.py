@@ -49,7 +49,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 
 TIMEZONE = "Asia/Tokyo"
@@ -207,14 +207,8 @@ def test_a_table_is_incomplete_until_its_export(scene: Scene) -> None:
         moment.table("d", "keyed")
 
 
-@pytest.mark.parametrize(
-    "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
-)
-def test_seeded_between_syncs_and_one_table_again(
-    monkeypatch: pytest.MonkeyPatch, is_large: bool, scene: Scene
-) -> None:
-    if is_large:
-        treat_as_large(monkeypatch)
+@pytest.mark.usefixtures("any_size")
+def test_seeded_between_syncs_and_one_table_again(scene: Scene) -> None:
     scene.sync()
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
     found = scene.seed()
@@ -319,7 +313,7 @@ def test_a_killed_seed_is_finished_by_a_sync_of_a_source_at_rest(
         scene.seed()
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth())
     commands.done("sync", "feed")
-    assert scene.feed.rows() == truth_rows(scene.changefeed.truth())
+    scene.feed.require_truth(scene.changefeed)
 
 
 def test_what_is_no_row_is_quarantined_and_redriven(tmp_path: Path, scene: Scene) -> None:
