@@ -70,7 +70,6 @@ class LandingClock(datetime):
 
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
-        """Return what it says."""
         return cls.at
 
 

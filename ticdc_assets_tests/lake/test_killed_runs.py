@@ -158,5 +158,4 @@ def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(fe
 
 
 def place(row: dict[str, Any], *more: str) -> tuple[Any, ...]:
-    """Return where a row came from."""
     return tuple(row[name] for name in ("topic", "partition", "offset", *more))

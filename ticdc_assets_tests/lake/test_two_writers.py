@@ -164,7 +164,6 @@ class Story:
 
     @contextmanager
     def stalled(self, where: Place) -> Iterator[subprocess.Popen[str]]:
-        """A sync that stands still."""
         assert hasattr(self.feed.changefeed.source, "path")
         words = [
             *(str(self.feed.paths.root), str(self.feed.changefeed.source.path)),

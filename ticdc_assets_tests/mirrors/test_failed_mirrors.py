@@ -53,7 +53,6 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
 
 
 def said(feed: Feed, check: Check) -> CheckVerdict:
-    """Return what a check says now."""
     status = read_status(feed.lake, datetime.now(UTC))
     return check_verdict(check, status)
 

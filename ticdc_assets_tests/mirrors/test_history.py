@@ -47,7 +47,6 @@ pytestmark = pytest.mark.spark
 def with_deleted(
     feed: Feed, name: tuple[str, str], as_of: int | None = None
 ) -> list[dict[str, str | None]]:
-    """Return every row that a table ever had."""
     return [json.loads(line) for line in deleted_lines(feed.lake, feed.cut, name, as_of=as_of)]
 
 
@@ -72,7 +71,6 @@ class Version(NamedTuple):
 def versions_in(
     batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str
 ) -> list[Version]:
-    """Return the versions in the rows of a history."""
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
     own = [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
@@ -91,7 +89,6 @@ def versions_in(
 
 
 def kept(feed: Feed, mirror: MirrorCut) -> Counter[Version]:
-    """Return the versions in a history."""
     table = (
         delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths)).toArrow().combine_chunks()
     )
@@ -107,7 +104,6 @@ def assert_as_folded(feed: Feed) -> None:
 
 
 def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[Version]:
-    """Return the versions of the reference."""
     columns = [column.name for column in mirror.table_schema.columns]
     shown = [name for name in columns if name not in mirror.hidden]
     return Counter(

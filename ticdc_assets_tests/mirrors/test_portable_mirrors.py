@@ -33,7 +33,6 @@ T = ("d", "t")
 
 
 def upstream_of(*tables: tuple[str, ...]) -> Upstream:
-    """Return an upstream with tables of columns of these names."""
     upstream = Upstream()
     upstream.create_database("d")
     for number, names in enumerate(tables):

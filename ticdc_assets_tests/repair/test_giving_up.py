@@ -51,23 +51,19 @@ class Lost:
         self.feed.sync()
 
     def added(self, seed: int) -> None:
-        """Insert rows, and sync them."""
         fill(self.upstream, TABLE, rows=3, seed=seed)
         self.feed.write(self._moved(self.changefeed.tick()))
         self.feed.sync()
 
     def _moved(self, records: Iterable[CaptureRecord]) -> list[CaptureRecord]:
-        """Return records at offsets after the spoilt one."""
         return [replace(item, offset=item.offset + self._shift) for item in records]
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What the newest cut says of the mirror."""
         (mirror,) = self.feed.cut.mirrors
         return tuple(mirror.caveats)
 
     def give_up(self) -> None:
-        """Give the record up, as the command does."""
         with self.feed.lake.writing():
             give_up(self.feed.lake, "d", 0, self.offset, by="ada@here")
 

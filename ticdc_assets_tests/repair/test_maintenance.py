@@ -221,7 +221,6 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(feed: Feed, cut: Cut) -> Rows:
-    """Return the rows of every mirror as a cut names it."""
     return feed.rows_of(published_table(feed.lake, mirror) for mirror in cut.mirrors)
 
 
@@ -528,7 +527,6 @@ def configuration(path: Path) -> dict[str, str | None]:
 
 
 def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
-    """Return the versions of a table's rows as a cut names them."""
     return sorted(
         row["value"]
         for row in delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths))

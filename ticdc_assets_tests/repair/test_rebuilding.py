@@ -85,7 +85,6 @@ class Life:
         return life
 
     def more(self) -> None:
-        """Let rows change upstream, and sync."""
         churn(self.upstream, steps=12, seed=self.syncs, tables=[KEYED])
         fill(self.upstream, BAG, rows=2, seed=3)
         self.sync()

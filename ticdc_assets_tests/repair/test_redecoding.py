@@ -122,7 +122,6 @@ def truth(story: Story) -> Rows:
 
 
 def groups(feed: Feed) -> list[dict[str, Any]]:
-    """Return the totals, in an order of their own."""
     return sorted(read_rows(feed.paths.change_groups), key=repr)
 
 
@@ -133,7 +132,6 @@ def log_rows(feed: Feed) -> list[dict[str, Any]]:
 
 
 def rows_files(feed: Feed) -> set[Path]:
-    """Return the files with rows of the generation's tables."""
     found = feed.paths.generation_folder.rglob("*.parquet")
     return {path for path in found if "_delta_log" not in path.parts}
 

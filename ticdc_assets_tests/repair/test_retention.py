@@ -62,7 +62,6 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
-    """A cut without mirrors."""
     return made_up_cut(number=number, tso=number, published_at=published_at, mirrors=(), late=late)
 
 
@@ -228,7 +227,6 @@ def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
 
 
 def records_at(feed: Feed) -> set[int]:
-    """Return the offsets of the records that are in the raw messages."""
     found = read_table(feed.paths.raw_messages, columns=["offset"])
     return set() if found is None else set(found.column("offset").to_pylist())
 
@@ -240,7 +238,6 @@ def rows_below(feed: Feed, tso: int) -> dict[str, int]:
 
 
 def reasons(done: retention.Retaining) -> dict[str, str]:
-    """Return which tables are not truncated, and why."""
     return {item.table: item.reason for item in done.truncation_point.kept}
 
 

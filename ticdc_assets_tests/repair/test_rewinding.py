@@ -120,7 +120,6 @@ def mark(partition: int, watermark_ts: int) -> CaptureRecord:
 
 
 def far_ahead(row: CaptureRecord) -> CaptureRecord:
-    """Return the record of a row change with a commit ts that is far ahead."""
     message = json.loads(row.value or b"")
     return replace(row, value=json.dumps(message | {"commitTs": MAX_TSO}).encode())
 
@@ -147,7 +146,6 @@ def ahead(feed: Feed) -> list[dict[str, Any]]:
 
 
 def versions(feed: Feed) -> dict[tuple[str, str], list[str]]:
-    """Return every version of every row."""
     return {(item.database, item.table): history_texts(feed, item) for item in feed.cut.mirrors}
 
 

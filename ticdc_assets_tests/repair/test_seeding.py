@@ -161,12 +161,10 @@ class Scene:
         self.feed.follow(self.changefeed, until=until)
 
     def verify(self) -> None:
-        """Require that the mirrors equal their rebuild."""
         verification = verify(self.feed.lake)
         assert verification.equal, verification.mirrors
 
     def sync_to_truth(self) -> None:
-        """Sync, and require the truth."""
         self.sync()
         self.require_truth()
 
@@ -506,7 +504,6 @@ def test_an_export_at_or_below_the_base_is_refused(tmp_path: Path, scene: Scene)
 
 
 def rows_landed(paths: LakePaths) -> int:
-    """Return how many rows of exports are landed."""
     rows = read_table(paths.snapshot_rows, columns=["batch"])
     return 0 if rows is None else rows.num_rows
 

@@ -164,7 +164,6 @@ class Scene:
         return diff(self.feed.lake, export)
 
     def sync_to_truth(self) -> None:
-        """Sync, and require the truth."""
         self.sync()
         self.require_truth()
 

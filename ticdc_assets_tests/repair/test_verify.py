@@ -143,7 +143,6 @@ class Life:
         self.written = 0
 
     def write(self) -> None:
-        """Append what was committed to the capture."""
         records = list(self.changefeed.tick())
         self.feed.write(records)
         self.written += len(records)
