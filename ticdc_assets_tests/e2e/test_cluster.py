@@ -54,7 +54,6 @@ class Feed:
         return cls(commands, upstream, StandInChangefeed(upstream, topic, partitions=2))
 
     def fill(self, table: str, *, rows: int = ROWS) -> None:
-        """Create a table with rows."""
         name = ("d", table)
         columns = (column("id", "int", nullable=False), column("v", "varchar(100)"))
         self.upstream.create_table(name, columns, primary_key=("id",))
@@ -205,12 +204,10 @@ def test_a_cluster_with_a_bare_python_syncs_and_shows_no_secret(
 
 
 def commits(folder: AnyPath) -> int:
-    """Return how many Delta commits there are at or below a folder."""
     return len(found(folder, "*.json"))
 
 
 def merges(mirrors: AnyPath) -> int:
-    """Return how many commits of MERGE there are."""
     return sum('"operation":"MERGE"' in log.read_text() for log in found(mirrors, "*.json"))
 
 

@@ -61,7 +61,6 @@ def wait_until(is_so: Callable[[], bool], what: Callable[[], str], seconds: floa
 
 
 def orders() -> dict[int, dict[str, Any]]:
-    """Return the orders in the demo's mirror by their number."""
     table = read_mirror(None, "shop", "shop", "orders", engine="arrow")
     return {int(row["order_id"]): row for row in table.to_pylist()}
 

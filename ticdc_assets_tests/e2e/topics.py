@@ -65,11 +65,9 @@ class TopicFeed:
 
     @property
     def cut_ts(self) -> int | None:
-        """TSO of the mirrors."""
         return next((item["applied_ts"] for item in self.commands.mirrors(FEED)), None)
 
     def landed(self) -> list[tuple[int, int]]:
-        """Return (partition, offset) of every landed record."""
         table = read_table(self.commands.paths(FEED).raw_messages)
         assert table is not None
         assert set(table["topic"].to_pylist()) == {self.topic}

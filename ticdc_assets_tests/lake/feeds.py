@@ -70,7 +70,6 @@ class LandingClock(datetime):
 
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
-        """Return what it says."""
         return cls.at
 
 
@@ -180,29 +179,12 @@ class Feed:
         with self.lake.writing():
             return rebuild(self.lake, accept_losses=accept_losses)
 
-    def sync(
-        self,
-        *,
-        until: int | None = None,
-        max_records: int | None = None,
-        refold: Collection[tuple[str, str]] = (),
-        refold_quarantined: bool = False,
-    ) -> Applying:
+    def sync(self, **options: Any) -> Applying:
         """Land, decode, register and apply once; every row change must be accounted for."""
-        applying = self.unchecked_sync(
-            until=until,
-            max_records=max_records,
-            refold=refold,
-            refold_quarantined=refold_quarantined,
-        )
+        applying = self.unchecked_sync(**options)
         if applying.cut is not None:
             assert [item.sentence for item in applying.cut.unaccounted] == []
         return applying
-
-    def follow(self, changefeed: StandInChangefeed, *, until: int | None = None) -> Applying:
-        """Write what a changefeed has to send, and sync."""
-        self.write(changefeed.tick())
-        return self.sync(until=until)
 
     def unchecked_sync(
         self,
@@ -219,6 +201,25 @@ class Feed:
         return apply_changes(
             self.lake, until=until, refold=refold, refold_quarantined=refold_quarantined
         )
+
+    def follow(self, changefeed: StandInChangefeed, *, until: int | None = None) -> Applying:
+        """Write what a changefeed has to send, and sync."""
+        self.write(changefeed.tick())
+        return self.sync(until=until)
+
+    def follow_to_truth(self, changefeed: StandInChangefeed) -> None:
+        """Follow a changefeed, and require the rows of its upstream."""
+        self.follow(changefeed)
+        self.require_truth(changefeed)
+
+    def require_truth(self, changefeed: StandInChangefeed) -> None:
+        """Require that the mirrors have the rows of a changefeed's upstream."""
+        found, truth = self.rows(), truth_rows(changefeed.truth())
+        missing, extra = (
+            {name: few for name in one if (few := one[name] - other.get(name, Counter()))}
+            for one, other in ((truth, found), (found, truth))
+        )
+        assert (missing, extra) == ({}, {}), f"missing: {missing}; too many: {extra}"
 
     @property
     def cut(self) -> Cut:

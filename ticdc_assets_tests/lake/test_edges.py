@@ -32,7 +32,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
 )
 from ticdc_assets_tests.demo.simulator.variants import Variant, each_format
 from ticdc_assets_tests.golden import events_of
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.repair.test_retention import an_insert
 
 pytestmark = pytest.mark.spark
@@ -58,14 +58,12 @@ def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
     assert feed.listed() == []
 
 
-def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_without_a_key_is_a_bag(feed: Feed) -> None:
     upstream = keyless_upstream()
     changefeed = StandInChangefeed(
         upstream, "log", partitions=2, options=FeedOptions(force_replicate=True)
     )
-    feed = Feed.of(spark, tmp_path)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     checkpoint = changefeed.watermark_ts
     churn(upstream, steps=15, seed=9)
     records = list(changefeed.tick())
@@ -77,13 +75,12 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     feed.write([changefeed.inject(late.partition, key=late.key, value=late.value)])
     feed.follow(changefeed)
     assert feed.cut.late == 1
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     changefeed.restart(checkpoint)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     assert feed.cut.replays > 0
     feed.sync(refold={("log", "lines")})
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     listing = {item.table: item for item in feed.listed()}
     assert listing["lines"].key == []
     assert any("bag" in caveat for caveat in listing["lines"].status.caveats)
@@ -100,15 +97,12 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     ],
     ids=lambda make: make.__name__,
 )
-def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> None:
+def test_wide_odd_and_all_types(make, feed: Feed) -> None:
     upstream = make()
     changefeed = StandInChangefeed(upstream, "odd", partitions=2)
-    feed = Feed.of(spark, tmp_path)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     churn(upstream, steps=20, seed=5)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     inside = feed.paths.base.resolve()
     for mirror in feed.cut.mirrors:
         assert mirror.path(feed.paths).resolve().is_relative_to(inside)
@@ -118,13 +112,10 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
         assert frame.count() == mirror.rows
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
-def test_odd_columns_come_and_change_later(
-    size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("any_size", ["small", "large"], indirect=True)
+@pytest.mark.usefixtures("any_size")
+def test_odd_columns_come_and_change_later(feed: Feed) -> None:
     """A table gets its first DATETIME, and columns whose names are syntax elsewhere."""
-    if size == "large":
-        treat_as_large(monkeypatch)
     upstream = upstream_of(
         ("d", "t"),
         (
@@ -136,7 +127,6 @@ def test_odd_columns_come_and_change_later(
         rows=5,
     )
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
     for action in (
         AddColumn(column=column("when.`it` was", "datetime(3)", default="2024-01-02 03:04:05.678")),
@@ -144,8 +134,7 @@ def test_odd_columns_come_and_change_later(
     ):
         upstream.alter_table(("d", "t"), action)
         churn(upstream, steps=5, seed=2)
-        feed.follow(changefeed)
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.follow_to_truth(changefeed)
     assert feed.rows_as_of(feed.cut.tso - 1) == truth_rows(changefeed.truth(feed.cut.tso - 1))
 
 
@@ -169,12 +158,10 @@ def write_with_a_misfit(feed: Feed, changefeed: StandInChangefeed) -> tuple[Capt
     return victim, right
 
 
-def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_row_whose_value_does_not_fit_is_quarantined_alone(feed: Feed) -> None:
     upstream = small_upstream()
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    feed = Feed.of(spark, tmp_path).having(history=TableChoice(("d.*",)))
+    feed = feed.having(history=TableChoice(("d.*",)))
     victim, _ = write_with_a_misfit(feed, changefeed)
     feed.sync()
     (fault,) = read_quarantine(feed.paths)
@@ -194,14 +181,11 @@ def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
     assert (mirror.quarantined, mirror.history_unread) == (1, 1)
 
 
-def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(feed: Feed) -> None:
     """The table is renamed, and another one has its name."""
     table, renamed = ("d", "t"), ("d", "renamed")
     upstream = small_upstream(rows=4)
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    feed = Feed.of(spark, tmp_path)
     _, right = write_with_a_misfit(feed, changefeed)
     feed.sync()
     upstream.rename_table(table, renamed)
@@ -226,7 +210,7 @@ def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
         "t": ("carried", 0),
     }
     assert read_quarantine(feed.paths) == []
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @each_format("simple-json", "simple-avro")
@@ -258,9 +242,7 @@ def test_bootstraps_with_the_database_before_a_rename_are_the_tables(
     assert [mirror.database for mirror in feed.cut.mirrors] == ["e"]
 
 
-def test_rows_wait_for_their_schema_and_take_their_place(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_wait_for_their_schema_and_take_their_place(feed: Feed) -> None:
     """The schema comes after a cut, between changes of a row: the last change still wins."""
     upstream = small_upstream()
     changefeed = StandInChangefeed(
@@ -269,7 +251,6 @@ def test_rows_wait_for_their_schema_and_take_their_place(
     records = list(changefeed.tick())
     schemas = [item for item in records if b'"tableSchema"' in (item.value or b"")]
     watermark = json.dumps({"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 1})
-    feed = Feed.of(spark, tmp_path)
     feed.write(
         replace(item, value=watermark.encode()) if item in schemas else item for item in records
     )
@@ -287,18 +268,15 @@ def test_rows_wait_for_their_schema_and_take_their_place(
     feed.write([*later, *late_schemas])
     feed.sync()
     assert not feed.cut.held
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
-def test_a_late_row_takes_its_place_and_a_replay_changes_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_late_row_takes_its_place_and_a_replay_changes_nothing(feed: Feed) -> None:
     upstream = small_upstream()
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
     records = list(changefeed.tick())
     rows = [item for item in records if b'"INSERT"' in (item.value or b"")]
     kept_back = rows[3]
-    feed = Feed.of(spark, tmp_path)
     watermark = next(item for item in records if b"WATERMARK" in (item.value or b""))
     feed.write(
         replace(item, value=watermark.value) if item is kept_back else item for item in records
@@ -310,33 +288,28 @@ def test_a_late_row_takes_its_place_and_a_replay_changes_nothing(
     feed.write([again, replay])
     feed.sync()
     assert (feed.cut.late, feed.cut.replays) == (1, 1)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
-def test_two_structures_for_one_version_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_structures_for_one_version_are_reported(feed: Feed) -> None:
     upstream = small_upstream()
     changefeed = StandInChangefeed(upstream, "shop", partitions=1)
     records = list(changefeed.tick())
     bootstrap = next(item for item in records if b'"BOOTSTRAP"' in (item.value or b""))
     other = json.loads(bootstrap.value or b"")
     other["tableSchema"]["columns"][2]["dataType"]["mysqlType"] = "bigint"
-    feed = Feed.of(spark, tmp_path)
     feed.write([*records, changefeed.inject(0, key=None, value=json.dumps(other).encode())])
     feed.sync()
     (conflict,) = read_rows(feed.paths.schema_conflicts)
     assert (conflict["database"], conflict["table"]) == ("d", "t")
     assert conflict["registered_source"] == "DDL tableSchema"
     assert '"bigint"' in conflict["claimed"]
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
-@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
-def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
-    size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("any_size")
+def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(feed: Feed) -> None:
     """Zero dates, also in the key: NULL in the typed column, exact text in the rescued data."""
-    if size == "large":
-        treat_as_large(monkeypatch)
     name = ("d", "dates")
     upstream = upstream_of(
         name,
@@ -352,14 +325,11 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
         for day in keys:
             transaction.insert(name, {"day": day, "at": "0000-00-00 00:00:00.000", "n": "1"})
     changefeed = StandInChangefeed(upstream, "d", partitions=1)
-    feed = Feed.of(spark, tmp_path)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     with upstream.transaction() as transaction:
         transaction.update(name, (keys[0],), changes={"n": str(2**64 - 1)})
         transaction.delete(name, (keys[1],))
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     assert feed.cut.mirrors[0].unknown_deletes == 0
     frame = feed.read(*name)
     assert dict(frame.dtypes) == {

@@ -27,7 +27,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.changelog.test_fold_golden import assert_same_but_for_cut_rows
 from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, folded
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
@@ -45,16 +45,10 @@ def test_the_mirrors_equal_the_truth(
     assert not read_quarantine(feed.paths)
 
 
-@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("any_size")
 def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
-    size: str,
-    spark: SparkSession,
-    tmp_path: Path,
-    golden_dir: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:
-    if size == "large":
-        treat_as_large(monkeypatch)
     scenario = Scenario(golden_dir("options", "canal-json-handle-key-only"))
     feed = feed_of(spark, tmp_path, scenario)
     pieces = 4

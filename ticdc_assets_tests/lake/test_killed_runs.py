@@ -136,12 +136,9 @@ def test_a_batch_is_finished_with_what_it_refused_whatever_a_newer_program_reads
     assert commit_metadata(feed.paths.change_groups)["batch"] == 2
 
 
-def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(feed: Feed) -> None:
     upstream = two_tables()
     changefeed = StandInChangefeed(upstream, "d", partitions=2)
-    feed = Feed.of(spark, tmp_path)
     feed.follow(changefeed)
     for seed in range(3):
         churn(upstream, steps=5, seed=seed)
@@ -152,7 +149,7 @@ def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(
     assert latest_version(feed.paths.change_log) == 1
     assert commit_metadata(feed.paths.change_log)["landed"] == 4
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert count_open(feed.paths).decode == 3
     log, groups = read_rows(feed.paths.change_log), read_rows(feed.paths.change_groups)
     assert {row["batch"] for row in log} == {1, 2, 3, 4}
@@ -161,5 +158,4 @@ def test_landed_batches_that_wait_are_one_commit_and_are_counted_after_a_kill(
 
 
 def place(row: dict[str, Any], *more: str) -> tuple[Any, ...]:
-    """Return where a row came from."""
     return tuple(row[name] for name in ("topic", "partition", "offset", *more))

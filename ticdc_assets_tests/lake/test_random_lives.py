@@ -145,7 +145,6 @@ class Decoder:
     decode: Callable[..., Any] = decoding.decode_pieces
 
     def marked(self, record: CaptureRecord) -> CaptureRecord:
-        """Return a record as one of the next generation."""
         assert record.value is not None
         return replace(record, value=bytes((*b"!", self.generation + 1)) + record.value)
 
@@ -326,7 +325,6 @@ class Life:
         )
 
     def ddl(self) -> None:
-        """Change a table, and rows of it."""
         self.storm.write()
         self.told.append(some_statement(self.storm))
         self.data()
@@ -531,7 +529,6 @@ class Life:
     # What is found ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert that the lake is sound."""
         feed = self.feed
         truth = truth_rows(self.changefeed.truth())
         rows = feed.rows()
@@ -560,7 +557,6 @@ class Life:
             self.check_histories_at(tso, truth, marked)
 
     def marked(self) -> set[TableName]:
-        """Return the mirrors that say that they may lack what came too late."""
         return marked_tables(
             (item.database, item.table, item.caveats) for item in self.feed.cut.mirrors
         )

@@ -29,7 +29,7 @@ from ticdc_assets.mirrors.applying import Outcome
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets_tests.delta.libraries import lease_of
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to
 from ticdc_assets_tests.lake.test_killed_runs import alter, place, two_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -164,7 +164,6 @@ class Story:
 
     @contextmanager
     def stalled(self, where: Place) -> Iterator[subprocess.Popen[str]]:
-        """A sync that stands still."""
         assert hasattr(self.feed.changefeed.source, "path")
         words = [
             *(str(self.feed.paths.root), str(self.feed.changefeed.source.path)),
@@ -185,7 +184,7 @@ class Story:
     def require_whole(self) -> None:
         """Nothing is lost, nothing is doubled."""
         feed = self.feed
-        assert feed.rows() == truth_rows(self.changefeed.truth())
+        feed.require_truth(self.changefeed)
         log, raw = read_rows(feed.paths.change_log), read_rows(feed.paths.raw_messages)
         assert len({place(row, "index") for row in log}) == len(log)
         assert len({place(row) for row in raw}) == len(raw)

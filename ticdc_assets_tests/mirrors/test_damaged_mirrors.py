@@ -24,7 +24,7 @@ from ticdc_assets.spark.driver import Session
 from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import MIRRORS
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
-from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 
 ONE, OTHER, BAG = ("d", "one"), ("d", "other"), ("d", "bag")
 
@@ -76,7 +76,7 @@ class Life:
         return Path(str(self.feed.mirror(*name).path(self.feed.paths)))
 
     def require_truth(self) -> None:
-        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        self.feed.require_truth(self.changefeed)
         assert find_damage(self.feed.paths) == []
 
 

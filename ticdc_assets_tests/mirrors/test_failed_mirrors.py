@@ -1,7 +1,8 @@
 """A mirror that cannot be made fails alone, is listed, keeps its rows, and is made again."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.changelog import lineage_plans
-from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta.opening import latest_version
 from ticdc_assets.demo.simulator.alterations import AddColumn
@@ -25,9 +25,9 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.mirror_making import MirrorMaker
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.model.events import Bootstrap, RowChange
-from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
@@ -38,8 +38,8 @@ from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
-from ticdc_assets_tests.lake.killing import before, killed
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.killing import before, killed, raising
 
 pytestmark = pytest.mark.spark
 
@@ -53,21 +53,26 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
 
 
 def said(feed: Feed, check: Check) -> CheckVerdict:
-    """Return what a check says now."""
     status = read_status(feed.lake, datetime.now(UTC))
     return check_verdict(check, status)
 
 
-def breaking(method: str, table: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """Let the making of one mirror raise."""
-    real = getattr(mirror_making.MirrorMaker, method)
+@contextmanager
+def failing(owner: Any, name: str, error: Exception) -> Iterator[None]:
+    """Let a function raise where it is about the table `bad`."""
+    real = getattr(owner, name)
 
-    def broken(self: Any, mirror: Any, *rest: Any, **named: Any) -> Any:
-        if mirror.table == table:
-            raise OSError(28, "No space left on device")
-        return real(self, mirror, *rest, **named)
+    def broken(*args: Any, **named: Any) -> Any:
+        if any(getattr(item, "table", "") == "bad" for item in args):
+            raise error
+        return real(*args, **named)
 
-    return lambda patch: patch.setattr(mirror_making.MirrorMaker, method, broken)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, broken)
+        yield
+
+
+NO_SPACE = OSError(28, "No space left on device")
 
 
 def citing(
@@ -82,7 +87,7 @@ def citing(
 
 
 def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, shop: Shop
+    spark: SparkSession, shop: Shop
 ) -> None:
     feed, changefeed, upstream = shop
     feed.follow(changefeed)
@@ -93,8 +98,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     truth = truth_rows(changefeed.truth())
     new = truth["d", "bad"].total() - old["d", "bad"].total()
     assert new > 0
-    with monkeypatch.context() as patch:
-        breaking("_make_mirror", "bad")(patch)
+    with failing(MirrorMaker, "_make_mirror", NO_SPACE):
         applying = feed.sync()
         assert applying.outcome is Outcome.PUBLISHED
         assert "1 failed" in applying.reason
@@ -130,64 +134,50 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     assert said(feed, Check.MIRRORS_COMPLETE).level is Level.OK
 
 
-def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop
+@pytest.mark.parametrize(
+    ("owner", "name", "error", "said"),
+    [
+        (MirrorMaker, "_make_mirror", NO_SPACE, "No space left on device"),
+        (mirrors, "caveats_of", RecursionError(), "RecursionError"),
+        (lineage_plans, "diff", KeyError("no such kind"), "no such kind"),
+    ],
+    ids=["its making", "its caveats", "its plan"],
+)
+def test_a_mirror_that_was_never_made_is_listed_and_the_others_go_on(
+    shop: Shop, owner: object, name: str, error: Exception, said: str
 ) -> None:
-    feed, changefeed, _ = shop
+    feed, changefeed, upstream = shop
+    upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.write(changefeed.tick())
-
-    def failing(mirror: MirrorPlan, *_: object, **__: object) -> list[str]:
-        if mirror.table == "bad":
-            raise RecursionError
-        return []
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "caveats_of", failing)
+    with failing(owner, name, error):
         assert feed.sync().outcome is Outcome.PUBLISHED
-    assert [item.table for item in feed.cut.failed] == ["bad"]
-    assert [item.table for item in feed.cut.mirrors] == ["good"]
-    feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
-def test_a_mirror_that_was_never_made_is_listed(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop
-) -> None:
-    feed, changefeed, _ = shop
-    feed.write(changefeed.tick())
-    with monkeypatch.context() as patch:
-        breaking("_make_mirror", "bad")(patch)
-        feed.sync()
     (failure,) = feed.cut.failed
     assert (failure.table, failure.tso, failure.waiting) == ("bad", None, 4)
     assert [item.table for item in feed.cut.mirrors] == ["good"]
     (listed,) = (item for item in feed.listed() if item.table == "bad")
     assert (listed.version, listed.incomplete) == (None, True)
-    with pytest.raises(NotFoundError, match="No space left on device"):
+    with pytest.raises(NotFoundError, match=said):
         require_mirror(feed.cut, "d", "bad")
     status = read_status(feed.lake, datetime.now(UTC))
     assert {item.table: item.has_mirror for item in status.tables} == {"bad": False, "good": True}
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
-def test_a_history_that_fails_fails_with_its_mirror_alone(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop
-) -> None:
+def test_a_history_that_fails_fails_with_its_mirror_alone(shop: Shop) -> None:
     feed, changefeed, upstream = shop
     feed = feed.having(history=TableChoice(("d.*",)))
     feed.follow(changefeed)
     fill(upstream, ("d", "bad"), rows=2, seed=3)
     feed.write(changefeed.tick())
-    with monkeypatch.context() as patch:
-        breaking("_make_history", "bad")(patch)
+    with failing(MirrorMaker, "_make_history", NO_SPACE):
         feed.sync()
     assert [item.table for item in feed.cut.failed] == ["bad"]
     before = feed.mirror("d", "bad")
     assert latest_version(before.path(feed.paths)) != before.version
     feed.sync()
     assert not feed.cut.failed
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     made = feed.mirror("d", "bad")
     assert made.history_rows == made.rows
 
@@ -198,36 +188,10 @@ def test_many_new_mirrors_that_cannot_be_folded_at_once_are_made_one_by_one(
     feed, changefeed, _ = shop
     feed.write(changefeed.tick())
     monkeypatch.setattr(mirror_making, "INLINE_ROWS", -1)
-
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("a worker died")
-
-    monkeypatch.setattr(ChangeFolding, "folded_into_files", broken)
+    monkeypatch.setattr(ChangeFolding, "folded_into_files", raising(RuntimeError("a worker died")))
     feed.sync()
     assert not feed.cut.failed
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
-def test_the_plan_of_a_table_that_fails_is_that_table_s(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop
-) -> None:
-    feed, changefeed, upstream = shop
-    upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
-    feed.write(changefeed.tick())
-    real = lineage_plans.diff
-
-    def broken(old: TableSchema, *rest: Any, **named: Any) -> Any:
-        if old.table == "bad":
-            raise KeyError("no such kind")
-        return real(old, *rest, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lineage_plans, "diff", broken)
-        feed.sync()
-    assert [item.table for item in feed.cut.failed] == ["bad"]
-    assert [item.table for item in feed.cut.mirrors] == ["good"]
-    feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(shop: Shop) -> None:
@@ -248,7 +212,7 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(shop: Shop) ->
     feed.sync()
     assert not feed.cut.held
     assert not feed.cut.unaccounted
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
@@ -285,16 +249,14 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
     feed.write(changefeed.tick())
     feed.sync(refold=[("d", "bad")])
     assert not feed.cut.unaccounted
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @pytest.mark.parametrize("repeats", [False, True])
-@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("any_size")
 def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop, *, is_large: bool, repeats: bool
+    shop: Shop, *, repeats: bool
 ) -> None:
-    if is_large:
-        treat_as_large(monkeypatch)
     feed, changefeed, upstream = shop
     upstream.create_table(
         ("d", "n"),

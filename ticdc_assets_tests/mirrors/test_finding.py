@@ -8,7 +8,7 @@ from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import Mode
 from ticdc_assets.mirrors import mirror_making
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 from ticdc_assets_tests.mirrors.test_history import assert_as_folded
 
 pytestmark = pytest.mark.spark
@@ -45,6 +45,6 @@ def test_a_bag_is_changed_by_row_however_many_changes_it_ever_had(
         assert not feed.cut.failed
         (mirror,) = feed.cut.mirrors
         assert (mirror.mode, mirror.unknown_deletes) == (mode, 0)
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.require_truth(changefeed)
         assert mirror.rows == len(upstream.rows(("d", "bag")))
     assert_as_folded(feed)

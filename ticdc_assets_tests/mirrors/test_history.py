@@ -47,7 +47,6 @@ pytestmark = pytest.mark.spark
 def with_deleted(
     feed: Feed, name: tuple[str, str], as_of: int | None = None
 ) -> list[dict[str, str | None]]:
-    """Return every row that a table ever had."""
     return [json.loads(line) for line in deleted_lines(feed.lake, feed.cut, name, as_of=as_of)]
 
 
@@ -72,7 +71,6 @@ class Version(NamedTuple):
 def versions_in(
     batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str
 ) -> list[Version]:
-    """Return the versions in the rows of a history."""
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
     own = [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
@@ -91,7 +89,6 @@ def versions_in(
 
 
 def kept(feed: Feed, mirror: MirrorCut) -> Counter[Version]:
-    """Return the versions in a history."""
     table = (
         delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths)).toArrow().combine_chunks()
     )
@@ -107,7 +104,6 @@ def assert_as_folded(feed: Feed) -> None:
 
 
 def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[Version]:
-    """Return the versions of the reference."""
     columns = [column.name for column in mirror.table_schema.columns]
     shown = [name for name in columns if name not in mirror.hidden]
     return Counter(
@@ -317,14 +313,14 @@ def test_a_moment_that_a_history_does_not_know_is_refused(tmp_path: Path, feed: 
 
 
 def test_a_history_without_a_key_is_written_where_rows_changed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of copies the oldest ends; the others are not written again."""
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
     upstream, table = keyless_upstream(), ("log", "lines")
     changefeed = StandInChangefeed(upstream, "log", options=FeedOptions(force_replicate=True))
-    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed = with_history(feed, "*.*")
     feed.follow(changefeed)
     first = feed.mirror(*table)
     same = [key for key, row in upstream.rows(table).items() if row["text"] == "the same"]
@@ -349,9 +345,7 @@ def test_a_history_without_a_key_is_written_where_rows_changed(
     assert_as_folded(feed)
 
 
-def test_the_versions_of_a_truncated_table_keep_their_columns(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_versions_of_a_truncated_table_keep_their_columns(feed: Feed) -> None:
     """A column moved, and rows of other columns of its type ended before and by a TRUNCATE."""
     table = ("d", "t")
     columns = tuple(column(name, "int", nullable=False) for name in ("id", "v"))
@@ -361,7 +355,7 @@ def test_the_versions_of_a_truncated_table_keep_their_columns(
     with upstream.transaction() as transaction:
         transaction.update(table, key, changes={"v": "11"})
     changefeed = StandInChangefeed(upstream, "t")
-    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed = with_history(feed, "*.*")
     feed.follow(changefeed)
     upstream.alter_table(table, ModifyColumn(name="v", column=columns[1], first=True))
     upstream.truncate_table(table)
@@ -371,16 +365,14 @@ def test_the_versions_of_a_truncated_table_keep_their_columns(
     assert_as_folded(feed)
 
 
-def test_a_late_row_of_a_table_that_handed_its_rows_over_is_in_the_history(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_late_row_of_a_table_that_handed_its_rows_over_is_in_the_history(feed: Feed) -> None:
     """The rows came back by FLASHBACK under another name, and were truncated there too."""
     table = ("d", "t")
     upstream, back = OddUpstream(), ("d", "back")
     upstream.create_database("d")
     upstream.create_table(table, PLAIN_COLUMNS, primary_key=("id",))
     changefeed = StandInChangefeed(upstream, "t", partitions=1)
-    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed = with_history(feed, "*.*")
     feed.follow(changefeed)
     with upstream.transaction() as transaction:
         transaction.insert(table, {"id": "1", "v": "late"})

@@ -25,7 +25,7 @@ from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.delta.libraries import opened
 from ticdc_assets_tests.demo.simulator.builders import churn, upstream_of
-from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
 from ticdc_assets_tests.mirrors.test_history import assert_as_folded
 
@@ -120,7 +120,7 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
             table = opened(path)
             names = [field.name for field in table.schema().fields]
             assert "".join(name[0] for name in names if len(name) <= 2) == order
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.require_truth(changefeed)
         assert verify(feed.lake).equal
 
 
@@ -142,7 +142,7 @@ def test_what_touches_no_row_is_altered(
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.ALTER
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     for table in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
         assert operations(table) == ["WRITE"]
         assert len(list(table.glob("*.parquet"))) == 1
@@ -150,7 +150,7 @@ def test_what_touches_no_row_is_altered(
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.CHANGE
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert_read_alike(feed)
     assert_as_folded(feed)
 
@@ -166,7 +166,7 @@ def test_what_touches_rows_is_written_anew(
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.REWRITE
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 DEATHS = {
@@ -187,6 +187,6 @@ def test_a_run_killed_after_altering_goes_on(
     with killed(death):
         feed.sync()
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     earlier = changefeed.watermark_ts
     assert feed.rows_as_of(earlier) == feed.rows()

@@ -1,9 +1,6 @@
 """Rows that did not fit a modified column: cast as TiDB did, counted and marked, whatever way."""
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from ticdc_assets.demo.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -13,7 +10,7 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
 from ticdc_assets_tests.golden import events_of
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.mirrors.test_history import kept, wanted, with_history
 from ticdc_assets_tests.reference.fold import fold
 from ticdc_assets_tests.reference.history_fold import fold_history
@@ -21,16 +18,12 @@ from ticdc_assets_tests.reference.history_fold import fold_history
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_all_ways_come_to_the_same_rows_counts_and_caveats(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
-) -> None:
-    if large:
-        treat_as_large(monkeypatch)
+@pytest.mark.usefixtures("any_size")
+def test_all_ways_come_to_the_same_rows_counts_and_caveats(feed: Feed) -> None:
     upstream = started()
     first, second = narrowed(upstream)
     changefeed = StandInChangefeed(upstream, "topic", partitions=2)
-    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    feed = with_history(feed, "*.*")
     records = list(changefeed.tick())
     feed.write(records)
     casts = {("v", first): 3, ("n", second): 3}
@@ -40,7 +33,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     assert feed.cut.mirrors[0].casts == {("v", first): 3}
     feed.sync()
     mirror = feed.cut.mirrors[0]
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert mirror.casts == casts
     assert mirror.caveats == [
         f"3 values of column 'v' did not fit when its type changed and were cast as TiDB does in "
@@ -57,7 +50,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
 
     # From the change log anew, and as of the moments between.
     feed.sync(refold=[T])
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert feed.cut.mirrors[0].casts == casts
     assert kept(feed, feed.cut.mirrors[0]) == wanted(history, feed.cut.mirrors[0])
     between = AsOf(feed.lake, first + 1).table(*T)
@@ -73,7 +66,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     feed.sync()
     mirror = feed.cut.mirrors[0]
     assert mirror.casts == {("w", first): 3, ("n", second): 3}
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     events = list(events_of(records, WireFormat.SIMPLE_JSON))
     history = fold_history(events, feed.cut.tso, "UTC")[T]
     assert kept(feed, mirror) == wanted(history, mirror)
@@ -85,10 +78,8 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     assert feed.cut.mirrors[0].caveats == []
 
 
-@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_bag(monkeypatch: pytest.MonkeyPatch, feed: Feed, *, large: bool) -> None:
-    if large:
-        treat_as_large(monkeypatch)
+@pytest.mark.usefixtures("any_size")
+def test_a_bag(feed: Feed) -> None:
     upstream = started(keyless=True)
     for number, v in ((1, "abc"), (1, "abc"), (1, "abd"), (2, "abc"), (3, "x")):
         put(upstream, number, v, 0)
@@ -100,8 +91,7 @@ def test_a_bag(monkeypatch: pytest.MonkeyPatch, feed: Feed, *, large: bool) -> N
         transaction.delete(T, next(iter(upstream.rows(T))))
     ddl_ts = upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(2)")))
     put(upstream, 4, "y", 0)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
     feed.sync(refold=[T])
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}

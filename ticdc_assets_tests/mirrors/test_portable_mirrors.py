@@ -25,7 +25,6 @@ from ticdc_assets_tests.lake.feeds import (
     keep_files_apart,
     small_up_to,
     treat_as_large,
-    truth_rows,
 )
 
 pytestmark = pytest.mark.spark
@@ -34,7 +33,6 @@ T = ("d", "t")
 
 
 def upstream_of(*tables: tuple[str, ...]) -> Upstream:
-    """Return an upstream with tables of columns of these names."""
     upstream = Upstream()
     upstream.create_database("d")
     for number, names in enumerate(tables):
@@ -69,8 +67,7 @@ def test_a_mirror_is_plain_until_it_is_large(monkeypatch: pytest.MonkeyPatch, fe
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
 
     def synced() -> MirrorCut:
-        feed.follow(changefeed)
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.follow_to_truth(changefeed)
         (mirror,) = feed.cut.mirrors
         return mirror
 
@@ -123,8 +120,7 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     feed = feed.having(history=everything, readers=Readers(portable=everything))
 
     def synced() -> dict[str, str]:
-        feed.follow(changefeed)
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.follow_to_truth(changefeed)
         for mirror in feed.cut.mirrors:
             for path, version in (
                 (mirror.path(feed.paths), mirror.version),
@@ -164,7 +160,7 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
             feed.write(changefeed.tick())
             with caplog.at_level(logging.WARNING):
                 feed.sync()
-            assert feed.rows() == truth_rows(changefeed.truth())
+            feed.require_truth(changefeed)
         assert ("keeps them" in caplog.text) == (readers != Readers())
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.CHANGE
@@ -179,8 +175,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     for seed in range(2):
         churn(upstream, steps=10, seed=seed)
-        feed.follow(changefeed)
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.follow_to_truth(changefeed)
     assert all(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
     for mirror in feed.cut.mirrors:
         assert feed.read("d", mirror.table).count() == mirror.rows
@@ -191,7 +186,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
         table = opened(mirror.path(feed.paths))
         wanted = mirror_properties(retention)
         assert wanted.items() <= table.metadata().configuration.items()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     # What grows gets deletion vectors, and with a new name of a column the mapping of them.
     small_up_to(monkeypatch, 0)
     keep_files_apart(monkeypatch)
@@ -199,7 +194,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     upstream.alter_table(("d", "t1"), RenameColumn(name="a b", new_name="b;c"))
     feed.follow(changefeed)
     assert not any(is_plain_now(feed, mirror) for mirror in feed.cut.mirrors)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     for mirror in feed.cut.mirrors:
         assert feed.read("d", mirror.table).count() == mirror.rows
 
@@ -230,7 +225,7 @@ def test_rows_that_no_change_is_about_pass_as_they_are(feed: Feed) -> None:
     feed.follow(changefeed)
     (mirror,) = feed.cut.mirrors
     assert (mirror.mode, mirror.rows) == (Mode.CHANGE, 29)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     tables = [by_others(feed, item) for item in (first, mirror)]
     old, new = map(by_id, tables)
     assert {key: new[key] for key in old if key not in {3, 6, 7}} == {

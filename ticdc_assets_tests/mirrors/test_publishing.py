@@ -46,8 +46,7 @@ def test_the_file_follows_the_cuts(tmp_path: Path) -> None:
 def test_records_that_change_nothing_are_applied_once(tmp_path: Path) -> None:
     feed, upstream, changefeed = started(tmp_path)
     fill(upstream, T, rows=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    feed.follow(changefeed)
     cut = feed.cut
     fill(upstream, T, rows=5, seed=1)
     records = list(changefeed.tick())

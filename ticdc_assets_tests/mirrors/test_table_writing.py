@@ -88,7 +88,6 @@ def rows_at(table: Path, version: int) -> Model:
 
 
 def by_others(table: Path, version: int) -> Model:
-    """Return them as delta-rs has them."""
     opened = DeltaTable(str(table), version)
     query = QueryBuilder().register("t", opened).execute('select id, "v w" from t')
     return {row["id"]: row["v w"] for row in pa.table(query.read_all()).to_pylist()}

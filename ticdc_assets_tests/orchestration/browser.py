@@ -51,7 +51,6 @@ class Page:
         self._call("Page.navigate", url=url)
 
     def resize(self, width: int, height: int) -> None:
-        """Give the window another size."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -94,18 +93,15 @@ class Page:
         return found
 
     def prefer(self, scheme: str) -> None:
-        """Let the reader prefer `light` or `dark`."""
         self._call(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
 
     def in_zone(self, zone: str) -> None:
-        """Put the reader into a time zone."""
         self._call("Emulation.setTimezoneOverride", timezoneId=zone)
 
     def press(self, key: str) -> None:
-        """Press a key, `Tab` or `Enter`."""
         codes = {"Tab": (9, ""), "Enter": (13, "\r")}
         code, text = codes[key]
         for kind in ("keyDown", "keyUp"):
@@ -149,7 +145,6 @@ class Page:
         assert found, f"nothing on the page says {text!r}"
 
     def screenshot(self, path: Path) -> None:
-        """Save what the window shows as PNG."""
         answer = self._call("Page.captureScreenshot", format="png")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))

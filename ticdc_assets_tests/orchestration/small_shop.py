@@ -132,7 +132,6 @@ def values(event: Any) -> dict[str, Any]:
 
 
 def recorded(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
-    """Return a run as Dagster has recorded it."""
     run = instance.get_run_by_id(run_id)
     assert run is not None
     return run

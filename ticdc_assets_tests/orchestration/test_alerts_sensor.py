@@ -65,7 +65,6 @@ class Hook:
         return OptionValue(url, "{env: HOOK}")
 
     def taken(self) -> list[tuple[str, str]]:
-        """Return the titles and bodies since the last look."""
         told, self.told = self.told, []
         return [(item["title"], item["message"]) for item in told]
 

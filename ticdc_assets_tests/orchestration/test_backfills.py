@@ -96,7 +96,6 @@ def test_a_writer_waits_for_another_and_says_so_once(
 
 
 def landed(shop: SmallShop, *days: date) -> None:
-    """Make `raw_messages` have records of these days."""
     write_deltalake(
         str(shop.paths.raw_messages),
         pa.table({"landed_day": pa.array(days, pa.date32()), "offset": list(range(len(days)))}),

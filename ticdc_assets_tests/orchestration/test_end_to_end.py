@@ -32,7 +32,6 @@ APPLY = dg.AssetKey(["shop", "apply_changes"])
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> SmallShop:
-    """One changefeed for the tests of this module."""
     return SmallShop(tmp_path_factory.mktemp("shop"))
 
 

@@ -353,7 +353,6 @@ def test_assets_and_partitions_are_told_apart() -> None:
 
 @pytest.fixture(scope="module")
 def growing(tmp_path_factory: pytest.TempPathFactory) -> SmallShop:
-    """One changefeed whose capture grows."""
     shop = SmallShop(tmp_path_factory.mktemp("shop"))
     shop.create_tables()
     shop.insert(ORDERS, 3)

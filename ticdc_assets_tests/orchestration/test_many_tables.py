@@ -56,7 +56,6 @@ class Changing:
         return Counter("/".join(key.path[1:]) for key in keys)
 
     def summary(self) -> Any:
-        """Return the newest report on the asset that the mirrors share."""
         event = self.instance.get_latest_materialization_event(self.shop.names.asset("mirrors"))
         assert event is not None
         return event.asset_materialization

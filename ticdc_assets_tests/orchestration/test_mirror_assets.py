@@ -198,7 +198,6 @@ class Folding:
         return all_definitions(self.shop.settings).resolve_implicit_global_asset_job_def()
 
     def materialise(self, *keys: dg.AssetKey, **config: Any) -> dg.ExecuteInProcessResult:
-        """Do what that button does."""
         return self.job.execute_in_process(
             instance=self.instance,
             asset_selection=list(keys),
@@ -311,7 +310,6 @@ def test_beyond_the_limit_one_asset_folds_the_tables_that_are_named(folding: Fol
 
 
 def sample(event: dg.AssetMaterialization) -> list[dict[str, Any]]:
-    """Return the rows that a mirror's page shows."""
     table = event.metadata["sample"]
     assert isinstance(table, dg.TableMetadataValue)
     names = [column.name for column in table.schema.columns]

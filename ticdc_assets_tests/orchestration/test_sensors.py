@@ -70,7 +70,6 @@ def watermark(ts: int | None, *waiting: int) -> GlobalWatermark:
 
 
 def changed(state: SensorState, **changes: Any) -> SensorState:
-    """Return a state with another status."""
     return replace(state, status=replace(state.status, **changes))
 
 

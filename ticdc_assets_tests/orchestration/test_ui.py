@@ -67,7 +67,6 @@ class Shop:
         self._capture = folder / "messages.jsonl"
 
     def write(self) -> None:
-        """Write some transactions, and a watermark."""
         for _ in self._workload.steps(30):
             pass
         write_capture(self._capture, self._feed.tick())
@@ -80,7 +79,6 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """What is written."""
     return Shop(tmp_path_factory.mktemp("ui"))
 
 
@@ -146,13 +144,11 @@ def serving(settings: Settings, root: Path) -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def server(serving: Serving) -> str:
-    """The address of the UI."""
     return f"http://127.0.0.1:{serving.port}"
 
 
 @pytest.fixture(scope="module")
 def page(server: str) -> Iterator[Page]:
-    """A browser's page."""
     with open_browser() as page:
         yield page
 
@@ -219,7 +215,6 @@ def test_syncs_of_commands_are_on_the_timeline(page: Page, server: str) -> None:
 
 
 def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Wait for a run of the server's own."""
     deadline = time.monotonic() + RUN_SECONDS
     while not done():
         assert time.monotonic() < deadline, f"not within {RUN_SECONDS:g} s: {what}"
@@ -240,7 +235,6 @@ def wait_for_run(instance: DagsterInstance, key: AssetKey) -> None:
 
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[DagsterInstance]:
-    """The instance that the server works on."""
     with open_instance(settings) as instance:
         yield instance
 

@@ -22,7 +22,7 @@ from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.spark.session import functions
 from ticdc_assets_tests.demo.simulator.builders import fill, plain_upstream
-from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock
 from ticdc_assets_tests.lake.killing import before, killed
 
 pytestmark = pytest.mark.spark
@@ -51,23 +51,19 @@ class Lost:
         self.feed.sync()
 
     def added(self, seed: int) -> None:
-        """Insert rows, and sync them."""
         fill(self.upstream, TABLE, rows=3, seed=seed)
         self.feed.write(self._moved(self.changefeed.tick()))
         self.feed.sync()
 
     def _moved(self, records: Iterable[CaptureRecord]) -> list[CaptureRecord]:
-        """Return records at offsets after the spoilt one."""
         return [replace(item, offset=item.offset + self._shift) for item in records]
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What the newest cut says of the mirror."""
         (mirror,) = self.feed.cut.mirrors
         return tuple(mirror.caveats)
 
     def give_up(self) -> None:
-        """Give the record up, as the command does."""
         with self.feed.lake.writing():
             give_up(self.feed.lake, "d", 0, self.offset, by="ada@here")
 
@@ -97,7 +93,7 @@ def test_a_record_that_is_given_up_marks_mirrors_and_holds_back_nothing(lost: Lo
     feed.sync()
     (caveat,) = lost.caveats
     assert f"offset {lost.offset} of topic 'd' partition 0 cannot be decoded" in caveat
-    assert feed.rows() == truth_rows(lost.changefeed.truth())
+    feed.require_truth(lost.changefeed)
     # Landing goes on where it was, and nothing decodes the record again.
     lost.added(3)
     assert redrive(feed.lake).records == 0

@@ -57,7 +57,6 @@ from ticdc_assets_tests.lake.feeds import (
     grow_cuts_older,
     keep_files_apart,
     small_up_to,
-    truth_rows,
 )
 from ticdc_assets_tests.lake.killing import before, killed
 from ticdc_assets_tests.lake.places import named_table
@@ -222,7 +221,6 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(feed: Feed, cut: Cut) -> Rows:
-    """Return the rows of every mirror as a cut names it."""
     return feed.rows_of(published_table(feed.lake, mirror) for mirror in cut.mirrors)
 
 
@@ -301,7 +299,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert feed.cut.number == 5
     churn(upstream, steps=6, seed=9)
     assert feed.follow(changefeed).outcome is Outcome.PUBLISHED
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["change"]
 
     # A cut is read whatever the age of the versions that it names.
@@ -415,14 +413,13 @@ def test_a_killed_optimize_is_finished_by_the_next(feed: Feed) -> None:
     made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
     assert made.mirrors[0].version == table.version()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     fill(upstream, NAMES[0], rows=5, seed=7)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
     assert made.number == number + 3
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     # When a day is over, its small files become one, with the same rows and position.
     landed = [feed.paths.raw_messages, feed.paths.change_log]
     before_it = [(commit_metadata(path), sorted(map(repr, read_rows(path)))) for path in landed]
@@ -465,8 +462,7 @@ def test_damaged_mirrors_do_not_stop_the_others(feed: Feed) -> None:
         count_keys(feed.lake, feed.cut)
     # What is damaged is made again by the next sync that reads it.
     fill(upstream, names[1], rows=1, seed=3)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     assert count_keys(feed.lake, feed.cut).mirrors == 2
 
 
@@ -531,7 +527,6 @@ def configuration(path: Path) -> dict[str, str | None]:
 
 
 def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
-    """Return the versions of a table's rows as a cut names them."""
     return sorted(
         row["value"]
         for row in delta_frame(feed.lake.spark, *mirror.history_at(feed.lake.paths))

@@ -35,7 +35,7 @@ from ticdc_assets.spark.frames import delta_frame
 from ticdc_assets.storage.paths import AnyPath, names_in
 from ticdc_assets_tests.demo.simulator.builders import churn, fill, plain_upstream
 from ticdc_assets_tests.golden import Scenario
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.killing import Death, after, before, killed
 from ticdc_assets_tests.repair.test_maintenance import history_texts
@@ -85,7 +85,6 @@ class Life:
         return life
 
     def more(self) -> None:
-        """Let rows change upstream, and sync."""
         churn(self.upstream, steps=12, seed=self.syncs, tables=[KEYED])
         fill(self.upstream, BAG, rows=2, seed=3)
         self.sync()
@@ -97,7 +96,7 @@ class Life:
     def go_on(self) -> None:
         """Let rows change upstream, sync, and require that all of them are there."""
         self.more()
-        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        self.feed.require_truth(self.changefeed)
         assert verify(self.feed.lake).equal
 
 

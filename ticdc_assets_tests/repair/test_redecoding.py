@@ -122,7 +122,6 @@ def truth(story: Story) -> Rows:
 
 
 def groups(feed: Feed) -> list[dict[str, Any]]:
-    """Return the totals, in an order of their own."""
     return sorted(read_rows(feed.paths.change_groups), key=repr)
 
 
@@ -133,7 +132,6 @@ def log_rows(feed: Feed) -> list[dict[str, Any]]:
 
 
 def rows_files(feed: Feed) -> set[Path]:
-    """Return the files with rows of the generation's tables."""
     found = feed.paths.generation_folder.rglob("*.parquet")
     return {path for path in found if "_delta_log" not in path.parts}
 
@@ -241,7 +239,7 @@ def test_cuts_of_a_day_that_is_corrected_stay_right(spark: SparkSession, tmp_pat
     assert verify(feed.lake).equal
     feed.follow(changefeed)
     assert feed.cut.late == 0
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +415,6 @@ def test_no_schema_is_truncated_that_is_registered_again(
     assert (done.changes, len(done.notes)) == (0, 1)
     assert "its schemas were not registered yet" in done.notes[0]
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert retain(feed.lake, now=BEGAN).changes
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)

@@ -62,7 +62,6 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
-    """A cut without mirrors."""
     return made_up_cut(number=number, tso=number, published_at=published_at, mirrors=(), late=late)
 
 
@@ -228,7 +227,6 @@ def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
 
 
 def records_at(feed: Feed) -> set[int]:
-    """Return the offsets of the records that are in the raw messages."""
     found = read_table(feed.paths.raw_messages, columns=["offset"])
     return set() if found is None else set(found.column("offset").to_pylist())
 
@@ -240,7 +238,6 @@ def rows_below(feed: Feed, tso: int) -> dict[str, int]:
 
 
 def reasons(done: retention.Retaining) -> dict[str, str]:
-    """Return which tables are not truncated, and why."""
     return {item.table: item.reason for item in done.truncation_point.kept}
 
 
@@ -253,7 +250,7 @@ def synced(feed: Feed, records: Iterable[CaptureRecord]) -> Cut:
 def require_folds(feed: Feed, changefeed: StandInChangefeed, tables: set[tuple[str, str]]) -> None:
     """Require that tables can be folded from what is kept, and have all rows then."""
     feed.sync(refold=tables)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @pytest.mark.spark
@@ -325,7 +322,7 @@ def test_truncating_changes_nothing_that_is_kept(clock: type[LandingClock], feed
     churn(upstream, steps=6, seed=8)
     synced(feed, changefeed.tick())
     assert feed.cut.unplaced > 0
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     require_folds(feed, changefeed, {KEYED, BAG})
     # Their tables stay as they are from there on.
     arrived = rows_below(feed, base.tso)
@@ -459,10 +456,10 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
     assert truncated(feed, second).changes == 0
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     redrive(feed.lake)
     assert read_quarantine(feed.paths) == []
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert verify(feed.lake).equal
     done = truncated(feed, feed.cut)
     assert done.truncation_point.number == feed.cut.number
@@ -562,7 +559,7 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(how: str, feed: Fee
     else:
         assert reasons(done) == {"keyed": f"at cut {feed.cut.number}, row changes came late"}
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 def bag_upstream() -> tuple[Upstream, StandInChangefeed]:
@@ -600,7 +597,7 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     assert verify(feed.lake).equal
     clock.at = LANDED + 2 * DAY
     synced(feed, sent_later(changefeed, [schema]))
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert verify(feed.lake).equal
     require_folds(feed, changefeed, {BAG})
     done = truncated(feed, feed.cut)
@@ -638,7 +635,7 @@ def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     assert reasons(done).keys() == {"bag"}
     synced(feed, sent_later(changefeed, late))
     assert feed.cut.mirrors[0].caveats == []
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     done = truncated(feed, feed.cut)
     assert (done.truncation_point.kept, done.notes) == ((), ())
     require_folds(feed, changefeed, {BAG})
@@ -682,10 +679,10 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
         assert has_lost_records(feed.paths)
         assert read_position(feed.paths) == position
         feed.sync(refold={KEYED, BAG})
-        assert feed.rows() == truth_rows(changefeed.truth())
+        feed.require_truth(changefeed)
         fill(upstream, BAG, rows=2, seed=7)
         feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
 
 
 @dataclass

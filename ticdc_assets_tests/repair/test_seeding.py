@@ -49,7 +49,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.lake.killing import before, killed
 
 TIMEZONE = "Asia/Tokyo"
@@ -161,12 +161,10 @@ class Scene:
         self.feed.follow(self.changefeed, until=until)
 
     def verify(self) -> None:
-        """Require that the mirrors equal their rebuild."""
         verification = verify(self.feed.lake)
         assert verification.equal, verification.mirrors
 
     def sync_to_truth(self) -> None:
-        """Sync, and require the truth."""
         self.sync()
         self.require_truth()
 
@@ -207,14 +205,8 @@ def test_a_table_is_incomplete_until_its_export(scene: Scene) -> None:
         moment.table("d", "keyed")
 
 
-@pytest.mark.parametrize(
-    "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
-)
-def test_seeded_between_syncs_and_one_table_again(
-    monkeypatch: pytest.MonkeyPatch, is_large: bool, scene: Scene
-) -> None:
-    if is_large:
-        treat_as_large(monkeypatch)
+@pytest.mark.usefixtures("any_size")
+def test_seeded_between_syncs_and_one_table_again(scene: Scene) -> None:
     scene.sync()
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
     found = scene.seed()
@@ -319,7 +311,7 @@ def test_a_killed_seed_is_finished_by_a_sync_of_a_source_at_rest(
         scene.seed()
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth())
     commands.done("sync", "feed")
-    assert scene.feed.rows() == truth_rows(scene.changefeed.truth())
+    scene.feed.require_truth(scene.changefeed)
 
 
 def test_what_is_no_row_is_quarantined_and_redriven(tmp_path: Path, scene: Scene) -> None:
@@ -512,7 +504,6 @@ def test_an_export_at_or_below_the_base_is_refused(tmp_path: Path, scene: Scene)
 
 
 def rows_landed(paths: LakePaths) -> int:
-    """Return how many rows of exports are landed."""
     rows = read_table(paths.snapshot_rows, columns=["batch"])
     return 0 if rows is None else rows.num_rows
 

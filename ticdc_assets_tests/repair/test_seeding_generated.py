@@ -30,7 +30,7 @@ from ticdc_assets.source.exports.dialect import CsvDialect
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import comparable
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.source.exports.writing import csv_row, sql_row
 
 pytestmark = pytest.mark.spark
@@ -164,7 +164,6 @@ class Scene:
         return diff(self.feed.lake, export)
 
     def sync_to_truth(self) -> None:
-        """Sync, and require the truth."""
         self.sync()
         self.require_truth()
 
@@ -252,14 +251,8 @@ def sounds(spark: SparkSession, tmp_path: Path) -> Scene:
     return Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
-)
-def test_what_cannot_be_worked_out_is_not_known(
-    monkeypatch: pytest.MonkeyPatch, is_large: bool, sounds: Scene
-) -> None:
-    if is_large:
-        treat_as_large(monkeypatch)
+@pytest.mark.usefixtures("any_size")
+def test_what_cannot_be_worked_out_is_not_known(sounds: Scene) -> None:
     export = sounds.export()
     assert [item.unknown for item in sounds.seed(export).tables] == [("s",)]
     sounds.insert({"id": "3", "v": "c", "s": "C000"})

@@ -143,7 +143,6 @@ class Life:
         self.written = 0
 
     def write(self) -> None:
-        """Append what was committed to the capture."""
         records = list(self.changefeed.tick())
         self.feed.write(records)
         self.written += len(records)
@@ -491,8 +490,7 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
     clock.at += DAY
     feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     assert_not_proven(feed, "row changes of it landed late", too_many=1)
     assert truncated(feed, feed.cut).records > 0
     assert assert_clean(feed).notes()[1:] == []
@@ -513,8 +511,7 @@ def test_an_export_that_was_seeded_late_below_the_base_is_not_called_different(
     clock.at += DAY
     seed(feed.lake, str(tmp_path / "export"))
     fill(upstream, KEYED, rows=1, seed=5)
-    feed.follow(changefeed)
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.follow_to_truth(changefeed)
     said = "an export of it was seeded late, below the base cut"
     assert_not_proven(feed, said)
     with pytest.raises(LossError, match=f"d.keyed: {said}"):
@@ -533,8 +530,7 @@ def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
     assert truncated(feed, feed.cut).records > 0
     clock.at += DAY
     churn(upstream, steps=5)
-    whole.follow(changefeed)
-    assert whole.rows() == truth_rows(changefeed.truth())
+    whole.follow_to_truth(changefeed)
     assert_not_proven(whole, "records that it was made from")
     truncated(whole, whole.cut)
     assert assert_clean(whole).notes()[1:] == []
@@ -585,7 +581,7 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     base = feed.cut
     feed.sync()
     assert truncated(feed, base).records > 0
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert assert_clean(feed).proof_from == base.tso
 
 
@@ -603,7 +599,7 @@ def test_rows_without_a_key_may_become_equal(monkeypatch: pytest.MonkeyPatch, fe
         transaction.insert(BAG, {"id": "2"})
     feed.follow(changefeed)
     feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.require_truth(changefeed)
     assert_clean(feed)
 
 
