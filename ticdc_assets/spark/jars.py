@@ -158,7 +158,10 @@ def spark_home() -> Path:
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise PrerequisiteError("pyspark is not installed in this Python; run `make setup`")
+        raise PrerequisiteError(
+            "pyspark is not installed in this Python; install ticdc-assets again with what it "
+            "requires (in a clone: `make setup`)"
+        )
     return Path(spec.submodule_search_locations[0])
 
 

@@ -151,7 +151,7 @@ def check_python(version: tuple[int, int] | None = None) -> Check:
     oldest, newest = supported_pythons()
     if (3, oldest) <= (major, minor) <= (3, newest):
         return Check.passed("python", python)
-    fix = f"install Python 3.{newest} and run `make clean setup`"
+    fix = f"install ticdc-assets in Python 3.{newest} (in a clone: `make clean setup`)"
     return Check.failed("python", python, f"Python 3.{oldest} to 3.{newest}", fix)
 
 
@@ -167,7 +167,7 @@ def check_pyspark() -> Check:
     if all(installed[name].startswith(version) for name, version in _EXPECTED.items()):
         return Check.passed("pyspark", versions)
     needed = " and ".join(f"{name} {version}*" for name, version in _EXPECTED.items())
-    fix = "run `make setup`, or install the versions that pyproject.toml pins"
+    fix = "install ticdc-assets again with what it requires (in a clone: `make setup`)"
     return Check.failed("pyspark", versions, needed, fix)
 
 
