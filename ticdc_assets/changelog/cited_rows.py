@@ -94,11 +94,14 @@ def attach_groups(
         max_ts = min(group.max_ts, cut_ts)
         lying_in = lying.get(id(group), [])
         schema = history.at(group.database, group.table, group.schema_version)
-        if schema is None and group.table_id is not None:
-            of_id = {item.mirror_id for item in lying_in if group.table_id in item.ids}
+        if schema is None:
+            schema = history.in_another_database(group.table, group.schema_version)
+            table_id = None if schema is None else schema.table_id
+            of_id = {item.mirror_id for item in lying_in if table_id in item.ids}
             if of_id:
                 lying_in = [item for item in lying_in if item.mirror_id in of_id]
-                schema = history.identified(group.table_id, group.schema_version)
+            else:
+                schema = None
         if schema is None:
             unknown.append((group, lying_in))
             continue

@@ -203,11 +203,12 @@ class _Builder:
         if group.schema_version is None:
             return self._history.observed(group.database, group.table, group.min_ts)
         schema = self._history.at(group.database, group.table, group.schema_version)
-        if schema is not None or group.table_id is None or self._identified(group.table_id):
+        if schema is not None:
             return schema
-        # No message says that a table that is known took the cited name.
-        schema = self._history.identified(group.table_id, group.schema_version)
-        return schema and replace(schema, database=group.database, table=group.table)
+        schema = self._history.in_another_database(group.table, group.schema_version)
+        if schema is None or self._identified(schema.table_id):
+            return None  # no message says that a table that is known took the cited name
+        return replace(schema, database=group.database, table=group.table)
 
     # DDL --------------------------------------------------------------------------------------
 

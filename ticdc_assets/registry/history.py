@@ -277,8 +277,8 @@ class SchemaHistory:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
         # A key of each version by its name without case.
         self._spellings: dict[SchemaKey, SchemaKey] = {}
-        # A key of each version by the id of its table.
-        self._identified: dict[tuple[int, int], SchemaKey] = {}
+        # The keys of each version by the name of its table without case, in any database.
+        self._in_databases: dict[tuple[str, int], list[SchemaKey]] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str, int], RegisteredDdl] = {}
         self._in_order: list[RegisteredDdl] = []
@@ -343,11 +343,7 @@ class SchemaHistory:
         self._versions[version.key] = version
         key = (*folded(version.schema.name), version.key[2])
         self._spellings[key] = min(version.key, self._spellings.get(key, version.key))
-        if version.schema.has_id:
-            identity = (version.schema.table_id, version.key[2])
-            self._identified[identity] = min(
-                version.key, self._identified.get(identity, version.key)
-            )
+        self._in_databases.setdefault(key[1:], []).append(version.key)
 
     def at(self, database: str, table: str, version: int) -> TableSchema | None:
         """Return the schema of (database, table, version), or None: such rows are held.
@@ -360,14 +356,17 @@ class SchemaHistory:
             entry = None if key is None else self._versions[key]
         return entry.schema if entry else None
 
-    def identified(self, table_id: int, version: int) -> TableSchema | None:
-        """Return the schema of this version of the table with this id, under any name, or None.
+    def in_another_database(self, table: str, version: int) -> TableSchema | None:
+        """Return the schema of this version of a table of this name, if one table has it, or None.
 
         After a RENAME to another database TiCDC goes on sending bootstraps with the database before
-        it (`update` in pkg/sink/codec/bootstraper.go): rows cite a name that none of them has.
+        it (`update` in pkg/sink/codec/bootstraper.go): rows cite a name that none of them has. The
+        ids of rows do not tell, as they are those of partitions.
         """
-        key = self._identified.get((table_id, version))
-        return None if key is None else self._versions[key].schema
+        keys = self._in_databases.get((table.lower(), version), ())
+        schemas = [self._versions[key].schema for key in sorted(keys)]
+        ids = {schema.table_id for schema in schemas if schema.has_id}
+        return next((item for item in schemas if item.has_id), None) if len(ids) == 1 else None
 
     def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
         """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""

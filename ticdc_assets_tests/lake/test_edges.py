@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -30,6 +31,7 @@ from ticdc_assets_tests.demo.simulator.builders import (
     upstream_of,
     wide_upstream,
 )
+from ticdc_assets_tests.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets_tests.demo.simulator.variants import Variant, each_format
 from ticdc_assets_tests.golden import events_of
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
@@ -38,13 +40,21 @@ from ticdc_assets_tests.repair.test_retention import an_insert
 pytestmark = pytest.mark.spark
 
 
+COLUMNS: Final = (
+    column("id", "bigint", nullable=False),
+    column("v", "varchar(20)"),
+    column("n", "int"),
+)
+
+BY_ID: Final = Partitioning(
+    method=Method.RANGE,
+    column="id",
+    partitions=(Partition(name="p0", below=0), Partition(name="p1", below=None)),
+)
+
+
 def small_upstream(rows: int = 12) -> Upstream:
-    return upstream_of(
-        ("d", "t"),
-        (column("id", "bigint", nullable=False), column("v", "varchar(20)"), column("n", "int")),
-        primary_key=("id",),
-        rows=rows,
-    )
+    return upstream_of(("d", "t"), COLUMNS, primary_key=("id",), rows=rows)
 
 
 def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
@@ -213,12 +223,16 @@ def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(feed
     feed.require_truth(changefeed)
 
 
+@pytest.mark.parametrize("partitioning", [None, BY_ID], ids=["whole", "partitioned"])
 @each_format("simple-json", "simple-avro")
 def test_bootstraps_with_the_database_before_a_rename_are_the_tables(
-    spark: SparkSession, tmp_path: Path, variant: Variant
+    spark: SparkSession, tmp_path: Path, variant: Variant, partitioning: Partitioning | None
 ) -> None:
     """TiCDC goes on sending them, and nothing of before the RENAME was landed."""
-    upstream = small_upstream()
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(("d", "t"), COLUMNS, primary_key=("id",), partitioning=partitioning)
+    fill(upstream, ("d", "t"), rows=12)
     upstream.create_database("e")
     changefeed = variant.changefeed(upstream, partitions=1)
     bootstraps = [
