@@ -55,7 +55,7 @@ class Lineage:
     `ids`: its table ids, each with the commit ts at which it lost it (None if it did not).
     `is_whole`: all of its rows are known, from its CREATE or an export on. `held_above`: held rows
     above it belong to this table, those before a handover too. `received`: the rows of other tables
-    that it has at `floor_ts`.
+    that it has at `floor_ts`. `given`: its ids that EXCHANGE PARTITION gave partitions, in order.
     """
 
     mirror_id: str
@@ -78,6 +78,7 @@ class Lineage:
     exported: ExportedRows | None = None
     is_whole: bool = False
     earlier: "Lineage | None" = None
+    given: "list[GivenId]" = field(default_factory=list["GivenId"])
 
     @property
     def name(self) -> TableName:
@@ -167,6 +168,18 @@ class Lineage:
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
         return any_meets(self.bindings, name, min_ts, max_ts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenId:
+    """EXCHANGE PARTITION at commit ts `ts` gave a table's id to a partition of `partitioned`.
+
+    `table_id` is None if no message has it.
+    """
+
+    table_id: int | None
+    partitioned: Lineage
+    ts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

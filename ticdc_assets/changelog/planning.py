@@ -32,6 +32,7 @@ from ticdc_assets.changelog.cited_rows import GroupsByName, attach_groups
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
     PARTITION_REASON,
+    GivenId,
     Lineage,
     LineagePart,
     changes_key,
@@ -142,6 +143,7 @@ class _Builder:
         for lineage in (*self._lineages, *self._snapshots):
             lineage.take_spellings(cited, self._cut_ts)
         tables = {"lineages": self._lineages, "snapshots": self._snapshots}
+        self._mark_misnamed()
         held, strays = attach_groups(self._groups, self._history, self._cut_ts, **tables)
         # A snapshot only refers to older ones, so the recursion is not deep. A snapshot that fails
         # fails again where it is needed.
@@ -413,7 +415,37 @@ class _Builder:
         other.versions.setdefault(version, cited)
         other.ddls.clear()
         other.lose_id(event.commit_ts)
+        is_of_other = sent is not None and sent.has_id and _same_name(sent.name, other_name)
+        given_id = sent.table_id if sent is not None and is_of_other else None
+        other.given.append(GivenId(table_id=given_id, partitioned=lineage, ts=event.commit_ts))
         lineage.earlier, other.earlier = before, other_before
+
+    def _mark_misnamed(self) -> None:
+        """Mark tables of which rows came under the name that their id had before an exchange.
+
+        So does the new TiCDC where one server reads a table's rows and another sends them, until
+        it moves the table (`updateTableInfoByDDL`, downstreamadapter/eventcollector).
+        """
+        for lineage in self._lineages:
+            # The next exchange may give the table its id back.
+            ends = [*(item.ts for item in lineage.given[1:]), self._cut_ts]
+            given_of: dict[int | None, list[tuple[GivenId, int]]] = {}
+            for given, until_ts in zip(lineage.given, ends, strict=False):
+                if given.table_id is not None:
+                    given_of.setdefault(given.table_id, []).append((given, until_ts))
+            groups = self._groups.of(lineage, lineage.given[0].ts) if given_of else ()
+            for group in groups:
+                for given, until_ts in given_of.get(group.table_id, ()):
+                    first_ts = max(group.min_ts, given.ts + 1)
+                    last_ts = min(group.max_ts, until_ts)
+                    if first_ts > last_ts:
+                        continue
+                    if not lineage.bound_between(group.name, first_ts, last_ts):
+                        continue
+                    for table in (lineage, given.partitioned):
+                        # Rows before a handover count: other tables may have them now.
+                        if last_ts > table.held_above:
+                            table.caveats.append(Caveat(reason=MISNAMED_REASON, since_ts=given.ts))
 
     # Handovers --------------------------------------------------------------------------------
 
@@ -610,6 +642,8 @@ class _Builder:
     def _ignore(self, what: str) -> None:
         self._ignored[what] = self._ignored.get(what, 0) + 1
 
+
+MISNAMED_REASON = "EXCHANGE PARTITION: rows of the partition came under the table's name"
 
 _ALTERING = frozenset({DdlKind.ALTER, DdlKind.RENAME, DdlKind.EXCHANGE})
 """Kinds of DDL whose whole text must be understood."""

@@ -12,7 +12,7 @@ from ticdc_assets.base.errors import ImageError
 from ticdc_assets.changelog import carrying
 from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
-from ticdc_assets.changelog.planning import build_plan
+from ticdc_assets.changelog.planning import MISNAMED_REASON, build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.demo.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions
@@ -131,6 +131,47 @@ def test_tables_swap_names_after_an_exchange(variant: Variant) -> None:
     found = tables(variant, upstream)
     assert (ids(found[N]), ids(found[other])) == ([70, 71], [12, 15, 40, 41])
     assert all(table.plan.caveats == () for table in found.values())
+
+
+@pytest.mark.parametrize("name", ["simple-json", "simple-avro"])
+@pytest.mark.parametrize("misnamed", [False, True])
+def test_rows_of_the_partition_under_the_name_of_its_table_mark_both(
+    name: str, misnamed: bool
+) -> None:
+    """TiCDC may go on with the name that an id had before the exchange."""
+    upstream = started()
+    before = upstream.schema(N)
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, N, (40,))
+    put(upstream, P, (16,))
+    changefeed = PLAIN[name].changefeed(upstream, partitions=1)
+    events = PLAIN[name].events(changefeed.tick())
+    if misnamed:
+        wrong = {"database": N[0], "table": N[1], "schema_version": before.version}
+        events = [
+            (place, replace(event, **wrong))
+            if isinstance(event, RowChange)
+            and event.table == P[1]
+            and event.table_id == before.table_id
+            else (place, event)
+            for place, event in events
+        ]
+    found = PLAIN[name].tables(events, changefeed.watermark_ts, "UTC")
+    wanted = [MISNAMED_REASON] if misnamed else []
+    for table in (P, N):
+        assert [item.reason for item in found[table].plan.caveats] == wanted
+    upstream.truncate_table(N)
+    put(upstream, N, (7,))
+    events += PLAIN[name].events(changefeed.tick())
+    found = PLAIN[name].tables(events, changefeed.watermark_ts, "UTC")
+    assert found[N].plan.caveats == ()
+    assert [item.reason for item in found[P].plan.caveats] == wanted
+    # P lacks these rows after the next exchange, too.
+    upstream.exchange_partition(P, "p0", N)
+    put(upstream, N, (42,))
+    events += PLAIN[name].events(changefeed.tick())
+    found = PLAIN[name].tables(events, changefeed.watermark_ts, "UTC")
+    assert [item.reason for item in found[P].plan.caveats] == wanted
 
 
 @every_dialect
