@@ -55,7 +55,8 @@ class Lineage:
     `ids`: its table ids, each with the commit ts at which it lost it (None if it did not).
     `is_whole`: all of its rows are known, from its CREATE or an export on. `held_above`: held rows
     above it belong to this table, those before a handover too. `received`: the rows of other tables
-    that it has at `floor_ts`. `given`: its ids that EXCHANGE PARTITION gave partitions, in order.
+    that it has at `floor_ts`. `exchanges`: commit ts of its EXCHANGE PARTITION, ascending. `given`:
+    its ids that these gave partitions.
     """
 
     mirror_id: str
@@ -78,6 +79,7 @@ class Lineage:
     exported: ExportedRows | None = None
     is_whole: bool = False
     earlier: "Lineage | None" = None
+    exchanges: list[int] = field(default_factory=list[int])
     given: "list[GivenId]" = field(default_factory=list["GivenId"])
 
     @property
@@ -172,12 +174,9 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenId:
-    """EXCHANGE PARTITION at commit ts `ts` gave a table's id to a partition of `partitioned`.
+    """EXCHANGE PARTITION at commit ts `ts` gave a table's id to a partition of `partitioned`."""
 
-    `table_id` is None if no message has it.
-    """
-
-    table_id: int | None
+    table_id: int
     partitioned: Lineage
     ts: int
 

@@ -55,6 +55,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.ddl.parts import name_in_text, recovered_name
 from ticdc_assets.registry.ddl.statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl.tokens import shown_sql
@@ -389,6 +390,9 @@ class _Builder:
         if sent is not None and _same_name(sent.name, other_name):
             other = other or self._find(sent) or self._begin(sent.name, sent)
             other.versions.setdefault(sent.version, sent)
+        lineage.exchanges.append(event.commit_ts)
+        if other is not None:
+            other.exchanges.append(event.commit_ts)
         before = self._snapshot(lineage, event.commit_ts)
         self._note(lineage, ddl, [event.schema])
         rows = rows_meant(lineage, change, event.schema, event=event, timezone=self._timezone)
@@ -415,9 +419,10 @@ class _Builder:
         other.versions.setdefault(version, cited)
         other.ddls.clear()
         other.lose_id(event.commit_ts)
-        is_of_other = sent is not None and sent.has_id and _same_name(sent.name, other_name)
-        given_id = sent.table_id if sent is not None and is_of_other else None
-        other.given.append(GivenId(table_id=given_id, partitioned=lineage, ts=event.commit_ts))
+        if sent is not None and sent.has_id and _same_name(sent.name, other_name):
+            other.given.append(
+                GivenId(table_id=sent.table_id, partitioned=lineage, ts=event.commit_ts)
+            )
         lineage.earlier, other.earlier = before, other_before
 
     def _mark_misnamed(self) -> None:
@@ -426,26 +431,30 @@ class _Builder:
         So does the new TiCDC where one server reads a table's rows and another sends them, until
         it moves the table (`updateTableInfoByDDL`, downstreamadapter/eventcollector).
         """
+        later = (ddl.event.commit_ts for ddl in self._history.ddls)
+        # What DDL above the cut make of the names is not planned yet.
+        end_ts = next((ts for ts in later if ts >= self._cut_ts), MAX_TSO)
+        with_id: dict[int | None, list[RowGroup]] = {}
+        for group in self._groups.every:
+            with_id.setdefault(group.table_id, []).append(group)
         for lineage in self._lineages:
-            # The next exchange may give the table its id back.
-            ends = [*(item.ts for item in lineage.given[1:]), self._cut_ts]
-            given_of: dict[int | None, list[tuple[GivenId, int]]] = {}
-            for given, until_ts in zip(lineage.given, ends, strict=False):
-                if given.table_id is not None:
-                    given_of.setdefault(given.table_id, []).append((given, until_ts))
-            groups = self._groups.of(lineage, lineage.given[0].ts) if given_of else ()
-            for group in groups:
-                for given, until_ts in given_of.get(group.table_id, ()):
-                    first_ts = max(group.min_ts, given.ts + 1)
-                    last_ts = min(group.max_ts, until_ts)
-                    if first_ts > last_ts:
-                        continue
-                    if not lineage.bound_between(group.name, first_ts, last_ts):
-                        continue
-                    for table in (lineage, given.partitioned):
-                        # Rows before a handover count: other tables may have them now.
-                        if last_ts > table.held_above:
-                            table.caveats.append(Caveat(reason=MISNAMED_REASON, since_ts=given.ts))
+            for given in lineage.given:
+                # The next exchange may give the id to a table again.
+                until_ts = end_ts
+                for exchanges in (lineage.exchanges, given.partitioned.exchanges):
+                    following = bisect_right(exchanges, given.ts)
+                    until_ts = min([until_ts, *exchanges[following : following + 1]])
+                rows_ts = [
+                    ts
+                    for group in with_id.get(given.table_id, ())
+                    # Between them a group may have no rows.
+                    for ts in (group.min_ts, group.max_ts)
+                    if given.ts < ts <= until_ts and lineage.bound_between(group.name, ts, ts)
+                ]
+                for table in (lineage, given.partitioned):
+                    # Rows before a handover count: other tables may have them now.
+                    if max(rows_ts, default=0) > table.held_above:
+                        table.caveats.append(Caveat(reason=MISNAMED_REASON, since_ts=given.ts))
 
     # Handovers --------------------------------------------------------------------------------
 

@@ -360,8 +360,8 @@ class SchemaHistory:
         """Return the schema of this version of a table of this name, if one table has it, or None.
 
         After a RENAME to another database TiCDC goes on sending bootstraps with the database before
-        it (`update` in pkg/sink/codec/bootstraper.go): rows cite a name that none of them has. The
-        ids of rows do not tell, as they are those of partitions.
+        it (`update` in pkg/sink/codec/bootstraper.go): rows cite a name that none of them has. Rows
+        of partitioned tables have the ids of partitions, so the name of the table decides.
         """
         keys = self._in_databases.get((table.lower(), version), ())
         schemas = [self._versions[key].schema for key in sorted(keys)]
