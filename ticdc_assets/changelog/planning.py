@@ -431,13 +431,16 @@ class _Builder:
         So does the new TiCDC where one server reads a table's rows and another sends them, until
         it moves the table (`updateTableInfoByDDL`, downstreamadapter/eventcollector).
         """
+        lineages = [lineage for lineage in self._lineages if lineage.given]
+        if not lineages:
+            return
         later = (ddl.event.commit_ts for ddl in self._history.ddls)
         # What DDL above the cut make of the names is not planned yet.
         end_ts = next((ts for ts in later if ts >= self._cut_ts), MAX_TSO)
         with_id: dict[int | None, list[RowGroup]] = {}
         for group in self._groups.every:
             with_id.setdefault(group.table_id, []).append(group)
-        for lineage in self._lineages:
+        for lineage in lineages:
             for given in lineage.given:
                 # The next exchange may give the id to a table again.
                 until_ts = end_ts
